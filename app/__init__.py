@@ -1,0 +1,1 @@
+"""The desk: all that a person touches."""

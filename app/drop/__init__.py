@@ -1,0 +1,1 @@
+"""Dropped paths: parse, classify, stage."""

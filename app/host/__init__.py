@@ -1,0 +1,1 @@
+"""Runs the engine and the memory, each in a child process: call, stream, cancel, restart."""

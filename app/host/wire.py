@@ -1,0 +1,381 @@
+"""What passes between the UI process and its two children: plain frozen dataclasses, standard library only.
+
+The children translate these to and from the engine's and the memory's own types, so that the UI process
+never imports either of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.ids import ChatId, DocumentId, JobId, MessageId
+
+# --- engine -------------------------------------------------------------------------------------------------
+
+
+class Role(StrEnum):
+    """Who speaks in a message."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """One message exactly as the model reads it (a recalled block included)."""
+
+    id: MessageId
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 switch those off."""
+
+    temperature: float = 0.7
+    top_k: int = 40
+    top_p: float = 0.95
+    seed: int | None = None
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What the engine child loads: model path (GGUF file or folder) and the memory it may use."""
+
+    model: str
+    quota_tokens: int
+    page_size: int
+    sessions: int
+    device: str
+    threads: int
+    tokenizer_file: str
+    """Where the child writes the tokenizer as JSON, for the memory child to count tokens with."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReady:
+    """The model that was loaded, and what it costs."""
+
+    model_name: str
+    family: str
+    parameters: int
+    weights_bytes: int
+    kv_bytes_per_token: int
+    quota_tokens: int
+    pool_bytes: int
+    device: str
+    dtype: str
+    load_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """Answer the last of `messages` (a user message). `messages` is the tail of the chat's path, oldest first."""
+
+    chat: ChatId
+    system: str
+    messages: tuple[PromptMessage, ...]
+    answer: MessageId
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSegment:
+    """One message's share of the window. `message` None is the system prompt (the sinks)."""
+
+    message: MessageId | None
+    visible_tokens: int
+    total_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowView:
+    """What the model can see right now, counted by the engine in the model's own tokens."""
+
+    chat: ChatId
+    quota_tokens: int
+    sink_tokens: int
+    ring_tokens: int
+    """Capacity of the ring."""
+    visible_tokens: int
+    """Sinks + visible part of the ring."""
+    position: int
+    """Tokens this session has read and written so far."""
+    evicted_tokens: int
+    next_eviction_tokens: int
+    """Tokens until the next page is recycled."""
+    page_size: int
+    quota_bytes: int
+    format: str
+    tokens_per_second: float
+    segments: tuple[WindowSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """How much of the prompt has been read."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """New text of the answer; always whole characters."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Positions [first, last] have just left the window; `messages` are those with no visible token left."""
+
+    first: int
+    last: int
+    messages: tuple[MessageId, ...]
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of an answer, with what it cost."""
+
+    reason: FinishReason
+    prompt_tokens: int
+    """Tokens computed for this turn's prompt (not those already in the window)."""
+    new_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+
+
+EngineEvent = PrefillProgress | Delta | Evicted | WindowView | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRequest:
+    """Ask for a chat's window; the answer is a WindowView, or None when the engine holds no session for it."""
+
+    chat: ChatId
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Give a chat's pages back."""
+
+    chat: ChatId
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+class SourceKind(StrEnum):
+    """Where a passage comes from."""
+
+    CHAT = "chat"
+    DOCUMENT = "document"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """What the memory child opens."""
+
+    folder: str
+    embedder: str
+    ocr_languages: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReady:
+    """The memory is open: what it holds."""
+
+    documents: int
+    passages: int
+    embedder: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of stored text with its place. `label` is the short id that the answer may cite, such as "1"."""
+
+    id: str
+    label: str
+    source_id: str
+    source_kind: SourceKind
+    title: str
+    text: str
+    score: float
+    time: float
+    path: str | None = None
+    page: int | None = None
+    line: int | None = None
+    message: MessageId | None = None
+    role: str | None = None
+
+    def place(self) -> str:
+        """Where it stands, for people: "report.pdf, page 2" or "chat Trip, 3 Nov 14:02"."""
+        if self.page is not None:
+            return f"{self.title}, page {self.page}"
+        if self.source_kind is SourceKind.DOCUMENT:
+            return f"{self.title}, line {self.line}" if self.line is not None else self.title
+        import time
+
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.time))
+        return f"chat {self.title or 'untitled'}, {when}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """Find what the next answer may need and the window no longer holds."""
+
+    question: str
+    chat: ChatId
+    visible: tuple[MessageId, ...]
+    """Messages the model sees in full: never recalled again."""
+    path: tuple[MessageId, ...]
+    """Messages of this chat's path: what "this chat" means for a fork."""
+    attached: tuple[DocumentId, ...]
+    """Documents dropped into this message."""
+    chat_documents: tuple[DocumentId, ...]
+    """Documents dropped into this chat so far."""
+    budget_tokens: int
+    tokenizer_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What was decided, why, and the passages with the fenced block that goes into the prompt ("" when none)."""
+
+    scope: str
+    reason: str
+    query: str
+    passages: tuple[Passage, ...]
+    block: str
+    block_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CiteRequest:
+    """Which of the delivered passages does this answer use?"""
+
+    question: str
+    answer: str
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """The answer with undelivered citation marks removed, and the labels it rests on, strongest first."""
+
+    answer: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """Read one file into the memory. `path` is where the bytes are now, `origin` the path the person gave."""
+
+    job: JobId
+    path: str
+    name: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    """`phase` is one of read, ocr, embed, store; `done` of `total` units (pages or passages)."""
+
+    job: JobId
+    phase: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """The file is searchable. `warnings` names every page that could not be read."""
+
+    job: JobId
+    document: DocumentId
+    name: str
+    kind: str
+    pages: int | None
+    passages: int
+    already_known: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedMessage:
+    """One chat message on its way into the memory."""
+
+    chat: ChatId
+    chat_title: str
+    message: MessageId
+    parent: MessageId | None
+    role: Role
+    text: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class RememberRequest:
+    """Store these messages; idempotent by content id. The answer is the number of new passages."""
+
+    messages: tuple[RememberedMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """Search everything (or one kind of source)."""
+
+    query: str
+    limit: int = 10
+    kind: SourceKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Passages, best first."""
+
+    passages: tuple[Passage, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """Remove a source's text, vectors and index rows: a chat id, a document id, or single messages of a chat."""
+
+    source_id: str
+    messages: tuple[MessageId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListDocuments:
+    """Ask for every ingested document."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentInfo:
+    """One ingested document."""
+
+    id: DocumentId
+    name: str
+    origin: str
+    kind: str
+    pages: int | None
+    passages: int
+    added: float

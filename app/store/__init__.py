@@ -1,0 +1,1 @@
+"""chats.db: message tree, favourites, journal, outbox."""

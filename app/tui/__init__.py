@@ -1,0 +1,1 @@
+"""The Textual interface: the only importer of textual."""

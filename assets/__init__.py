@@ -1,0 +1,1 @@
+"""Data that ships with aios-chat: model manifests, prompts, sample files."""

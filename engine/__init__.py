@@ -1,0 +1,1 @@
+"""The memory manager and the processor: tokens in, tokens out, inside a quota."""

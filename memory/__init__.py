@@ -1,0 +1,1 @@
+"""The disk: documents and turns in, passages out."""

@@ -1,0 +1,185 @@
+"""What passes in and out of the memory. Standard library only, so that it costs nothing to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+SourceId = NewType("SourceId", str)
+"""A chat id or a document id (the content hash of the file's bytes)."""
+PassageId = NewType("PassageId", str)
+"""Content id: hash of source, place and text, so storing twice is storing once."""
+
+TokenCounter = Callable[[str], int]
+"""Counts a text in the chat model's own tokens."""
+
+
+class SourceKind(StrEnum):
+    """Where a passage comes from."""
+
+    CHAT = "chat"
+    DOCUMENT = "document"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A chat or a document."""
+
+    id: SourceId
+    kind: SourceKind
+    title: str
+    """File name, or the chat's title."""
+    origin: str = ""
+    """The path the person gave (documents)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in its source a passage stands: 1-based page, 1-based line, or message id; `start`/`end` are offsets
+    in characters into the page's or the file's extracted text."""
+
+    page: int | None = None
+    line: int | None = None
+    message: str | None = None
+    start: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of stored text that knows its source, place, time and content hash."""
+
+    id: PassageId
+    source: Source
+    place: Place
+    ordinal: int
+    """Running number inside the source: neighbours are ordinal ± 1."""
+    time: float
+    """Unix seconds: of the message, or of the file's ingestion."""
+    text: str
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A chat message to remember."""
+
+    chat: SourceId
+    chat_title: str
+    id: str
+    parent: str | None
+    role: str
+    text: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage found, with its fused score and the normalised score of each leg (0..1)."""
+
+    passage: Passage
+    score: float
+    dense: float
+    lexical: float
+
+
+class Scope(StrEnum):
+    """Where recall looks."""
+
+    NOTHING = "nothing"
+    CHAT = "this chat"
+    CHATS = "all chats"
+    DOCUMENTS = "documents"
+    FILE = "a named file"
+    EVERYTHING = "everything"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What recall decided and why, in words a person understands."""
+
+    scope: Scope
+    reason: str
+    query: str
+    sources: tuple[SourceId, ...] = ()
+    """The named or attached sources, when scope is FILE."""
+    must: bool = False
+    """True when the question itself asks for stored things: inject the best even below the usual margin."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """A question and what is already known about its surroundings."""
+
+    question: str
+    chat: SourceId
+    visible: frozenset[str] = frozenset()
+    """Message ids the model sees in full: never recalled again."""
+    path: tuple[str, ...] = ()
+    """Message ids of this chat's path (a fork shares messages with other chats)."""
+    attached: tuple[SourceId, ...] = ()
+    """Documents dropped into this very message."""
+    chat_documents: tuple[SourceId, ...] = ()
+    """Documents dropped into this chat so far."""
+    budget_tokens: int = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The decision, the passages delivered (labelled 1, 2, … in order) and the fenced block for the prompt."""
+
+    decision: Decision
+    hits: tuple[Hit, ...] = ()
+    block: str = ""
+    block_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Ingestion moves: `phase` is read, ocr, embed or store; `done` of `total` units."""
+
+    phase: str
+    done: int
+    total: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """A file is searchable. `warnings` names every page that could not be read, one sentence each."""
+
+    source: Source
+    kind: str
+    """pdf, image, markdown, code or text."""
+    pages: int | None
+    passages: int
+    already_known: bool = False
+    warnings: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """One ingested document as listed to people."""
+
+    source: Source
+    kind: str
+    pages: int | None
+    passages: int
+    added: float
+
+
+class RecallError(Exception):
+    """Base of the memory's errors; the message is one sentence for the person."""
+
+
+class IngestError(RecallError):
+    """A file could not be read: encrypted, corrupt, empty, unsupported, or a tool is missing."""
+
+
+class MemoryLockedError(RecallError):
+    """Another process owns the memory folder."""
