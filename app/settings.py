@@ -1,0 +1,308 @@
+"""Every option, declared once: name, type, default, help, bounds.
+
+From this come the settings file, the environment variables, the command line's checks and the documentation.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, cast
+
+ENV_PREFIX = "AIOS_CHAT_"
+NOT_OPTIONS = frozenset({"AIOS_CHAT_HOME"})
+"""Variables with our prefix that are no option (see app.paths)."""
+SMALLEST_WINDOW_PAGES = 4
+"""Sinks, the page being written and two more to look back on: below this a window shows the model nothing."""
+
+
+class SettingsError(Exception):
+    """One sentence for the person: the option, the value that was given, and what is allowed."""
+
+
+class Recall(StrEnum):
+    """Whether evicted turns and files are read back from the memory."""
+
+    ON = "on"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of value: what is allowed, in words, and how a raw value becomes one (else ValueError)."""
+
+    allowed: str
+    read: Callable[[object], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One declared option."""
+
+    name: str
+    help: str
+    allowed: str
+    default: str
+    """The default in words."""
+    env: str
+    read: Callable[[object], object]
+
+
+def _text(raw: object) -> object:
+    if not isinstance(raw, str) or not raw.strip():
+        raise ValueError
+    return raw
+
+
+def _matching(pattern: str, allowed: str) -> Kind:
+    def read(raw: object) -> object:
+        if not isinstance(raw, str) or not re.fullmatch(pattern, raw):
+            raise ValueError
+        return raw
+
+    return Kind(allowed, read)
+
+
+def _whole(low: int, high: int | None = None) -> Kind:
+    def read(raw: object) -> object:
+        if isinstance(raw, bool) or not isinstance(raw, int | str):
+            raise ValueError
+        value = int(raw)
+        if value < low or (high is not None and value > high):
+            raise ValueError
+        return value
+
+    return Kind(
+        f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}",
+        read,
+    )
+
+
+def _number(low: float, high: float) -> Kind:
+    def read(raw: object) -> object:
+        if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+            raise ValueError
+        value = float(raw)
+        if math.isnan(value) or not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(f"a number from {low:g} to {high:g}", read)
+
+
+def _one_of(values: tuple[int, ...]) -> Kind:
+    def read(raw: object) -> object:
+        if isinstance(raw, bool) or not isinstance(raw, int | str) or int(raw) not in values:
+            raise ValueError
+        return int(raw)
+
+    return Kind("one of " + ", ".join(map(str, values)), read)
+
+
+def _switch(raw: object) -> object:
+    if isinstance(raw, bool):
+        return Recall.ON if raw else Recall.OFF
+    return Recall(str(raw).lower())
+
+
+TEXT = Kind("a text that is not empty", _text)
+SWITCH = Kind("on or off", _switch)
+
+
+def _option(default: object, kind: Kind, help: str, *, shown: str = "") -> Any:  # noqa: A002
+    """A dataclass field that is an option. `shown` is the default in words where the value says little."""
+    metadata = {"help": help, "kind": kind, "shown": shown or str(default)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def default_threads() -> int:
+    """Physical cores that this process may use; with more than two, one of them is left to the screen."""
+    cores = _physical_cores()
+    return cores if cores <= 2 else cores - 1
+
+
+def _physical_cores() -> int:
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    usable = os.sched_getaffinity(0)
+    siblings: set[str] = set()
+    for cpu in usable:
+        try:
+            siblings.add(Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text())
+        except OSError:
+            return len(usable)
+    return max(1, len(siblings))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options in force. Made by `load_settings`; every field but `notices` is an option."""
+
+    model: str = _option("starter", TEXT, 'The model: "starter", a GGUF file, a model folder or a hub id.')
+    window_tokens: int = _option(
+        2048,
+        _whole(256),
+        "The quota of one chat's window in tokens; rounded down to whole pages.",
+    )
+    page_size: int = _option(32, _one_of((16, 32, 64, 128, 256)), "Tokens in one page of the window.")
+    sessions: int = _option(2, _whole(1, 64), "Chats that keep a window at the same time.")
+    device: str = _option(
+        "auto", _matching(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N"), "Where the model runs."
+    )
+    threads: int = _option(
+        default_threads,
+        _whole(1, 1024),
+        "Processor threads for the model.",
+        shown="the physical cores less one",
+    )
+    temperature: float = _option(
+        0.2,
+        _number(0, 2),
+        "How freely words are chosen; 0 always takes the likeliest. Small models need it low.",
+    )
+    top_k: int = _option(40, _whole(0), "Choose among the k likeliest tokens only; 0 switches this off.")
+    top_p: float = _option(
+        0.95,
+        _number(0.01, 1),
+        "Choose among the likeliest tokens of this total probability; 1 switches this off.",
+    )
+    seed: int | None = _option(
+        None, _whole(0, 2**63 - 1), "The same seed gives the same answer.", shown="a new one each time"
+    )
+    max_tokens: int = _option(400, _whole(1, 1_000_000), "The longest answer, in tokens.")
+    recall: Recall = _option(  # noqa: RUF009 - it returns a field
+        Recall.ON,
+        SWITCH,
+        "Read evicted turns and files back from the memory when they are needed.",
+    )
+    recall_share: float = _option(
+        0.3, _number(0.05, 0.7), "The largest part of the window that recalled passages may take."
+    )
+    system_prompt: str | None = _option(
+        None, TEXT, "What the model is told before every chat.", shown="the prompt that ships with aios-chat"
+    )
+    ocr_languages: str = _option(
+        "eng",
+        _matching(
+            r"[A-Za-z0-9_/-]+(\+[A-Za-z0-9_/-]+)*",
+            "Tesseract language names joined by +, such as eng+chi_sim",
+        ),
+        "Languages to look for in images and scanned pages.",
+    )
+    theme: str = _option(
+        "textual-dark", _matching(r"[A-Za-z0-9_-]+", "the name of a theme"), "The screen's colours."
+    )
+    notices: tuple[str, ...] = ()
+    """What was adjusted or not understood while loading, one sentence each."""
+
+    def system_text(self) -> str:
+        """The system prompt in force: the person's own, or the one that ships in assets/prompts."""
+        if self.system_prompt is not None:
+            return self.system_prompt
+        from importlib.resources import files
+
+        return files("assets").joinpath("prompts", "system.txt").read_text(encoding="utf-8").strip()
+
+
+OPTIONS: tuple[Option, ...] = tuple(
+    Option(
+        name=f.name,
+        help=f.metadata["help"],
+        allowed=f.metadata["kind"].allowed,
+        default=f.metadata["shown"],
+        env=ENV_PREFIX + f.name.upper(),
+        read=f.metadata["kind"].read,
+    )
+    for f in fields(Settings)
+    if "kind" in f.metadata
+)
+"""All options in the order they are shown."""
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+def load_settings(
+    config_file: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings in force: defaults, then `config_file` (TOML, may be missing), then the variables
+    AIOS_CHAT_<NAME>, then `overrides` (command line flags; a None there means not given).
+
+    Raises SettingsError, one sentence, for an unreadable file, an unknown key or a value that is not allowed.
+    """
+    values: dict[str, object] = {}
+    if config_file is not None:
+        _take(values, _read_file(config_file), f"in {config_file}")
+    environ = os.environ if environ is None else environ
+    _take(values, {o.name: environ[o.env] for o in OPTIONS if environ.get(o.env)}, "in the environment")
+    _take(values, {k: v for k, v in (overrides or {}).items() if v is not None}, "on the command line")
+    settings = Settings(**cast(dict[str, Any], values))
+    known = {o.env for o in OPTIONS} | NOT_OPTIONS
+    strange = sorted(n for n in environ if n.startswith(ENV_PREFIX) and n not in known)
+    notices = tuple(
+        f"{name} is set in the environment but is not an option{_nearest_env(name)}." for name in strange
+    )
+    return _whole_pages(replace(settings, notices=notices))
+
+
+def _take(values: dict[str, object], raw: Mapping[str, object], where: str) -> None:
+    for name, value in raw.items():
+        option = _BY_NAME.get(name)
+        if option is None:
+            raise SettingsError(f"There is no option {name!r} ({where}){_nearest(name)}.")
+        try:
+            values[name] = option.read(value)
+        except ValueError:
+            raise SettingsError(f"{name} is {value!r} {where}: it must be {option.allowed}.") from None
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+
+
+def _whole_pages(settings: Settings) -> Settings:
+    """Round the window down to whole pages, and say so."""
+    size = settings.page_size
+    pages = settings.window_tokens // size
+    if pages < SMALLEST_WINDOW_PAGES:
+        raise SettingsError(
+            f"window_tokens is {settings.window_tokens} with page_size {size}: "
+            f"it must be at least {SMALLEST_WINDOW_PAGES} pages, {SMALLEST_WINDOW_PAGES * size} tokens."
+        )
+    if pages * size == settings.window_tokens:
+        return settings
+    given = settings.window_tokens
+    notice = f"window_tokens {given} is rounded down to {pages * size}, {pages} pages of {size} tokens."
+    return replace(settings, window_tokens=pages * size, notices=(*settings.notices, notice))
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, _BY_NAME, n=1)
+    return f"; did you mean {near[0]}" if near else "; the options are " + ", ".join(_BY_NAME)
+
+
+def _nearest_env(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.removeprefix(ENV_PREFIX).lower(), _BY_NAME, n=1)
+    return f"; did you mean {_BY_NAME[near[0]].env}" if near else ""

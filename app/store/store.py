@@ -1,0 +1,290 @@
+"""The door to chats.db. Every method is short, blocking and safe to call from any thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.host.wire import ForgetRequest, Passage, RememberedMessage
+from app.ids import ChatId, DocumentId, MessageId
+from app.store import chats, export, favorites, journal, messages, outbox, search
+from app.store.chats import Deleted
+from app.store.db import Database, StoreError
+from app.store.outbox import IngestPayload, forget_request
+from app.store.owner import Owner, Writer, acquire_owner, writer_is_alive
+from app.store.search import MessageHit
+from app.store.types import Attachment, Chat, Figures, Message, MessageStatus, OutboxItem, OutboxKind
+
+__all__ = [
+    "Deleted",
+    "IngestPayload",
+    "MessageHit",
+    "Owner",
+    "Store",
+    "StoreError",
+    "acquire_owner",
+    "forget_request",
+]
+
+
+class Store:
+    """Chats, messages, favourites, journal and outbox in one SQLite file.
+
+    Every method raises StoreError, one sentence, for an unknown id and for whatever the disk refuses.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._folder = database.path.parent
+        self._writer: Writer | None = None
+        self._writer_lock = threading.Lock()
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open (or make) the store at `path`. Its folder must exist; any number of programs may."""
+        return cls(Database(path))
+
+    def close(self) -> None:
+        """Close it; answers still streaming count as interrupted. A second call does nothing."""
+        with self._writer_lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        self._database.close()
+
+    # --- chats
+
+    def create_chat(self, title: str = "", *, id: ChatId | None = None) -> Chat:  # noqa: A002
+        """A chat without messages, under a fresh id or the given one."""
+        with self._database.write() as connection:
+            return chats.create(connection, title, id)
+
+    def chat(self, chat: ChatId) -> Chat | None:
+        """A chat by its whole id."""
+        with self._database.read() as connection:
+            return chats.get(connection, chat)
+
+    def find_chat(self, given: str) -> Chat | None:
+        """The chat a person means by `given`: the id, its start, its end (4 or more characters) or the title.
+
+        Raises StoreError naming some when several fit.
+        """
+        with self._database.read() as connection:
+            return chats.find(connection, given)
+
+    def chats(self) -> list[Chat]:
+        """All chats with the length of their paths, most recently used first."""
+        with self._database.read() as connection:
+            return chats.listed(connection)
+
+    def rename(self, chat: ChatId, title: str) -> Chat:
+        """Name a chat."""
+        with self._database.write() as connection:
+            return chats.rename(connection, chat, title)
+
+    def fork(self, chat: ChatId, message: MessageId) -> Chat:
+        """A new chat that shares the path up to and including `message`; nothing is copied."""
+        with self._database.write() as connection:
+            return chats.fork(connection, chat, message)
+
+    def delete_chat(self, chat: ChatId) -> Deleted:
+        """Delete a chat and all messages that no other chat needs: rows, index, freed bytes.
+
+        In the same transaction the memory is asked (outbox) to forget them, and their words leave what was
+        recalled from them elsewhere.
+        """
+        with self._database.write() as connection:
+            deleted = chats.delete(connection, chat)
+        try:
+            self._database.scrub()
+        except StoreError as error:
+            return dataclasses.replace(deleted, warning=str(error))
+        return deleted
+
+    def chat_of(self, message: MessageId) -> Chat | None:
+        """A chat in which `message` can be read: its own, or a fork when that one is gone."""
+        with self._database.read() as connection:
+            return chats.home(connection, message)
+
+    # --- messages
+
+    def add_user_message(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        attachments: Sequence[Attachment] = (),
+        quote: MessageId | None = None,
+    ) -> Message:
+        """Commit a user message below the chat's head; it becomes the head and, for a new chat, the title."""
+        with self._database.write() as connection:
+            return messages.add_user(connection, chat, text, attachments, quote)
+
+    def set_recall(self, message: MessageId, block: str, passages: Sequence[Passage]) -> Message:
+        """Keep the block that stands before a user message in the prompt, and its passages."""
+        with self._database.write() as connection:
+            return messages.set_recall(connection, message, block, passages)
+
+    def message(self, message: MessageId) -> Message | None:
+        """A message by its id; one that streams shows its journal."""
+        with self._database.read() as connection:
+            return messages.get(connection, message)
+
+    def path(self, chat: ChatId, limit: int | None = None, before: MessageId | None = None) -> list[Message]:
+        """The chat's path, oldest first: its last `limit` messages, or those above `before`."""
+        with self._database.read() as connection:
+            return messages.path(connection, chat, limit, before)
+
+    def path_length(self, chat: ChatId) -> int:
+        """How many messages the chat's path has."""
+        with self._database.read() as connection:
+            return messages.path_length(connection, chat)
+
+    def search_messages(self, query: str, limit: int = 20) -> list[MessageHit]:
+        """Messages that hold every word of `query`, best first."""
+        with self._database.read() as connection:
+            return search.search(connection, query, limit)
+
+    # --- answers
+
+    def begin_answer(self, chat: ChatId, parent: MessageId) -> Message:
+        """An empty STREAMING answer below `parent`; becomes the chat's head."""
+        writer = self._become_writer()
+        with self._database.write() as connection:
+            return messages.begin_answer(connection, chat, parent, writer.token)
+
+    def journal_answer(self, message: MessageId, text: str) -> bool:
+        """Keep the whole text of a streaming answer so far. False when it does not stream any more."""
+        with self._database.write() as connection:
+            return journal.write(connection, message, text)
+
+    def finish_answer(
+        self,
+        message: MessageId,
+        text: str,
+        status: MessageStatus,
+        *,
+        passages: Sequence[Passage] = (),
+        citations: Sequence[str] = (),
+        figures: Figures | None = None,
+    ) -> Message:
+        """The answer's last text and how it ended; the same transaction queues both sides of the turn."""
+        with self._database.write() as connection:
+            return journal.finish(connection, message, text, status, passages, citations, figures)
+
+    def recover(self) -> list[Message]:
+        """Make answers whose program died INTERRUPTED, with their journalled text, and return them.
+
+        For the owner, at start. Answers that stream in a living program, this one or another, are left alone.
+        Also queues what a crash kept from the outbox, and gives items at rest their attempts back.
+        """
+        own = self._writer.token if self._writer is not None else None
+        with self._database.write() as connection:
+            return journal.recover(
+                connection, lambda token: token == own or writer_is_alive(self._folder, token)
+            )
+
+    def _become_writer(self) -> Writer:
+        with self._writer_lock:
+            if self._writer is None:
+                self._writer = Writer(self._folder)
+            return self._writer
+
+    # --- favourites
+
+    def star(self, message: MessageId, starred: bool) -> Message:
+        """Star or unstar a message."""
+        with self._database.write() as connection:
+            return favorites.star(connection, message, starred)
+
+    def favorites(self) -> list[Message]:
+        """Starred messages, the last starred first."""
+        with self._database.read() as connection:
+            return favorites.favorites(connection)
+
+    # --- documents
+
+    def set_document(self, staged: str, document: DocumentId) -> int:
+        """The staged file has become this document; the number of attachments that learnt it."""
+        with self._database.write() as connection:
+            return messages.set_document(connection, staged, document)
+
+    def chat_documents(self, chat: ChatId) -> tuple[DocumentId, ...]:
+        """Documents attached on the chat's path, in the order they came."""
+        with self._database.read() as connection:
+            return messages.chat_documents(connection, chat)
+
+    def delete_document(self, document: DocumentId) -> tuple[str, ...]:
+        """Detach a document everywhere and ask the memory to forget it; the staged copies to remove."""
+        with self._database.write() as connection:
+            staged = messages.delete_document(connection, document)
+            outbox.enqueue(connection, OutboxKind.FORGET, outbox.forget_key(ForgetRequest(document)))
+            return staged
+
+    # --- outbox
+
+    def enqueue(self, kind: OutboxKind, key: str) -> None:
+        """Put work for the memory into the outbox; the same work twice is there once, at the end."""
+        with self._database.write() as connection:
+            outbox.enqueue(connection, kind, key)
+
+    def enqueue_ingest(self, payload: IngestPayload) -> None:
+        """Put a staged file into the outbox."""
+        self.enqueue(OutboxKind.INGEST, payload.to_key())
+
+    def pending(self, limit: int = 16) -> list[OutboxItem]:
+        """Up to `limit` items to work on, oldest first; one that failed MOST_ATTEMPTS times rests."""
+        with self._database.read() as connection:
+            return outbox.pending(connection, limit)
+
+    def outbox_size(self) -> int:
+        """How many items wait, those at rest included."""
+        with self._database.read() as connection:
+            return outbox.count(connection)
+
+    def done(self, item: int) -> None:
+        """Take an item out; twice is harmless."""
+        with self._database.write() as connection:
+            outbox.done(connection, item)
+
+    def failed(self, item: int, error: str) -> None:
+        """Count a failed attempt at an item."""
+        with self._database.write() as connection:
+            outbox.failed(connection, item, error)
+
+    def remembered(self, message: MessageId) -> RememberedMessage | None:
+        """A REMEMBER item's message as the memory takes it; None when it was deleted meanwhile."""
+        with self._database.read() as connection:
+            found = messages.get(connection, message)
+            if found is None:
+                return None
+            chat = chats.home(connection, message)
+        return RememberedMessage(
+            chat=found.chat,
+            chat_title="" if chat is None else chat.title,
+            message=found.id,
+            parent=found.parent,
+            role=found.role,
+            text=found.text,
+            time=found.created,
+        )
+
+    # --- export
+
+    def export_markdown(self, chat: ChatId) -> str:
+        """The chat's path as Markdown."""
+        with self._database.read() as connection:
+            row = chats.need(connection, chat)
+            path = messages.path(connection, chat, None, None)
+            quotes = {m.quote for m in path if m.quote is not None}
+            quoted = {id_: messages.need(connection, id_) for id_ in quotes}
+        return export.to_markdown(row, path, quoted)
+
+    def export_json(self, chat: ChatId) -> str:
+        """The chat's path as JSON."""
+        with self._database.read() as connection:
+            row = chats.need(connection, chat)
+            path = messages.path(connection, chat, None, None)
+        return export.to_json(row, path)
