@@ -1,0 +1,138 @@
+"""Attention over a paged window in plain torch: the CPU's path, and the judge of the kernels.
+
+Decode reads the window in place: a session's visible slots are at most a few contiguous runs (the sinks, and the
+ring before and after the page being written), so nothing is gathered and no slot outside them is touched; a page
+that was never written may hold NaN. Prefill attends before it stores, so a chunk may overwrite pages that its own
+first tokens still see, and no scratch pages are needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.cache.pool import Pool
+from engine.session import Session, SlotRange
+from engine.types import Position
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRow:
+    """One session's next token: where it goes and which slots it sees (its own included)."""
+
+    slot: int
+    sinks: list[SlotRange]
+    window: list[SlotRange]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Consecutive tokens of one session, all sinks or all ring.
+
+    slots: where they go, `[tokens]`.
+    sinks, window: slots of earlier tokens that some token of the chunk sees.
+    mask: `[tokens, sinks + window + tokens]`, True where a token sees that key.
+    """
+
+    slots: Tensor
+    sinks: list[SlotRange]
+    window: list[SlotRange]
+    sink_count: int
+    mask: Tensor
+
+
+def decode_row(session: Session, start: Position) -> DecodeRow:
+    """The plan for the token at `session.position`, whose window begins at `start`."""
+    t, sinks = session.position, session.shape.sinks
+    return DecodeRow(
+        slot=session.slot(t),
+        sinks=session.slot_ranges(Position(0), Position(min(sinks, t + 1))),
+        window=session.slot_ranges(start, Position(t + 1)) if t >= sinks else [],
+    )
+
+
+def prefill_chunk(session: Session, starts: list[Position], device: torch.device) -> PrefillChunk:
+    """The plan for the next `len(starts)` tokens; `starts[i]` is start(t) of the i-th."""
+    first, count, sinks = session.position, len(starts), session.shape.sinks
+    end = Position(first + count)
+    ranges = session.slot_ranges(first, end)
+    slots = torch.cat([torch.arange(r.first, r.end) for r in ranges])
+    own = torch.arange(first, end)
+    if first < sinks:
+        earlier, sink_count = torch.arange(first), int(first)
+        sink_ranges, window_ranges = session.slot_ranges(Position(0), first), []
+    else:
+        earlier = torch.cat((torch.arange(sinks), torch.arange(starts[0], first)))
+        sink_count = sinks
+        sink_ranges = session.slot_ranges(Position(0), Position(sinks))
+        window_ranges = session.slot_ranges(starts[0], first)
+    keys = torch.cat((earlier, own))
+    visible = (keys[None] < sinks) | (keys[None] >= torch.tensor(starts)[:, None])
+    mask = visible & (keys[None] <= own[:, None])
+    return PrefillChunk(slots.to(device), sink_ranges, window_ranges, sink_count, mask.to(device))
+
+
+class PagedAttention:
+    """The `Attend` of one forward pass: `rows` decode tokens first, then at most one prefill chunk."""
+
+    def __init__(self, pool: Pool, rows: list[DecodeRow], chunk: PrefillChunk | None, scale: float) -> None:
+        self._pool, self._rows, self._chunk, self._scale = pool, rows, chunk, scale
+
+    def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
+        k_slots, v_slots = self._pool.layer(layer)
+        out = torch.empty_like(q_window)
+        for index, row in enumerate(self._rows):
+            k_slots[:, row.slot] = k[index]
+            v_slots[:, row.slot] = v[index]
+            out[index] = self._decode(row, q_window[index], q_sink[index], k_slots, v_slots)
+        if self._chunk is not None:
+            n = len(self._rows)
+            out[n:] = self._prefill(self._chunk, q_window[n:], q_sink[n:], k[n:], v[n:], k_slots, v_slots)
+            k_slots[:, self._chunk.slots] = k[n:].transpose(0, 1)
+            v_slots[:, self._chunk.slots] = v[n:].transpose(0, 1)
+        return out
+
+    def _decode(self, row: DecodeRow, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        kv_heads, dim = k.shape[0], k.shape[2]
+        window, sink = (q.view(kv_heads, -1, dim) for q in (q_window, q_sink))
+        runs = [(r, sink) for r in row.sinks] + [(r, window) for r in row.window]
+        scores = [torch.bmm(q, k[:, r.first : r.end].transpose(1, 2)) for r, q in runs]
+        weights = torch.softmax(torch.cat(scores, dim=-1).float() * self._scale, dim=-1).to(v.dtype)
+        parts = torch.split(weights, [r.end - r.first for r, _ in runs], dim=-1)
+        mixed = torch.bmm(parts[0], v[:, runs[0][0].first : runs[0][0].end])
+        for part, (r, _) in zip(parts[1:], runs[1:], strict=True):
+            mixed.baddbmm_(part, v[:, r.first : r.end])
+        return mixed.view(-1, dim)
+
+    def _prefill(
+        self,
+        chunk: PrefillChunk,
+        q_window: Tensor,
+        q_sink: Tensor,
+        k: Tensor,
+        v: Tensor,
+        k_slots: Tensor,
+        v_slots: Tensor,
+    ) -> Tensor:
+        kv_heads, tokens, dim = k.shape[1], k.shape[0], k.shape[2]
+        group = q_window.shape[1] // kv_heads
+        ranges = chunk.sinks + chunk.window
+        keys = torch.cat([k_slots[:, r.first : r.end] for r in ranges] + [k.transpose(0, 1)], dim=1)
+        values = torch.cat([v_slots[:, r.first : r.end] for r in ranges] + [v.transpose(0, 1)], dim=1)
+
+        def scores(q: Tensor, some_keys: Tensor) -> Tensor:
+            rows = q.view(tokens, kv_heads, group, dim).permute(1, 2, 0, 3).reshape(kv_heads, group * tokens, dim)
+            return torch.bmm(rows, some_keys.transpose(1, 2)).float().view(kv_heads, group, tokens, -1)
+
+        n = chunk.sink_count
+        if q_sink is q_window or n == 0:
+            scored = scores(q_window, keys)
+        else:
+            scored = torch.cat((scores(q_sink, keys[:, :n]), scores(q_window, keys[:, n:])), dim=-1)
+        scored = (scored * self._scale).masked_fill_(~chunk.mask, float("-inf"))
+        weights = torch.softmax(scored, dim=-1).to(values.dtype).view(kv_heads, group * tokens, -1)
+        mixed = torch.bmm(weights, values).view(kv_heads, group, tokens, dim)
+        return mixed.permute(2, 0, 1, 3).reshape(tokens, kv_heads * group, dim)

@@ -1,0 +1,256 @@
+"""The loop: admit, schedule, run, emit. Chats go in as messages, text comes out, inside each chat's quota."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+
+from engine.answer import Answer
+from engine.cache.pool import Pool
+from engine.events import (
+    AnswerFinished,
+    EngineEvent,
+    FinishReason,
+    PromptRead,
+    TokensEvicted,
+    VisibleMessage,
+    WindowState,
+)
+from engine.model.load import LoadedModel
+from engine.runner import Computed, EagerRunner
+from engine.sampling import SamplingParams
+from engine.scheduler import schedule
+from engine.session import Session
+from engine.text.detokenizer import Detokenizer
+from engine.types import EngineError, MessageKey, Position, QuotaError, SessionId
+from engine.window import WindowShape
+
+MIN_RING_PAGES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """`quota_tokens` a session (rounded down to whole pages), for at most `sessions` at once.
+
+    `chunk_tokens` is the longest prefill chunk: it bounds how long a running answer or a cancel waits.
+    """
+
+    quota_tokens: int
+    page_size: int = 32
+    sessions: int = 1
+    chunk_tokens: int = 128
+
+    def __post_init__(self) -> None:
+        if self.page_size < 1 or self.sessions < 1 or self.chunk_tokens < 1:
+            raise EngineError("page size, sessions and chunk tokens must be at least 1")
+        if self.quota_pages < MIN_RING_PAGES + 1:
+            raise QuotaError(
+                f"a window of {self.quota_tokens} tokens is {self.quota_pages} pages of {self.page_size}; "
+                f"at least {(MIN_RING_PAGES + 1) * self.page_size} tokens are needed"
+            )
+
+    @property
+    def quota_pages(self) -> int:
+        """Pages of one session: the hard limit."""
+        return self.quota_tokens // self.page_size
+
+
+@dataclass(slots=True)
+class _Chat:
+    """A session with what the engine knows about it."""
+
+    session: Session
+    system_tokens: int
+    users: int = 0
+    answer: Answer | None = None
+    tokens_per_second: float = 0.0
+
+
+class Engine:
+    """Windowed, paged inference for a few chats on one device. Not thread-safe: one thread calls it."""
+
+    def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
+        self.model, self.config = model, config
+        shape = model.config
+        self.pool = Pool(
+            layers=shape.layers,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            pages=config.quota_pages * config.sessions,
+            page_size=config.page_size,
+            dtype=model.dtype,
+            device=model.device,
+        )
+        self._runner = EagerRunner(model.decoder, self.pool, model.device)
+        self._chats: dict[SessionId, _Chat] = {}
+        self._ids = itertools.count(1)
+
+    # --- sessions ---
+
+    def open_session(self, system: str) -> SessionId:
+        """Admit a chat at the cost of exactly its quota, with `system` as its sinks.
+
+        Raises QuotaError when the system prompt leaves no room for a ring, PoolFullError when all sessions are taken.
+        """
+        tokens = self.model.tokenizer.encode(self.model.template.system_prompt(system))
+        if not tokens:
+            tokens = [self.model.tokenizer.bos] if self.model.tokenizer.bos is not None else []
+        sink_pages = -(-len(tokens) // self.config.page_size)
+        ring_pages = self.config.quota_pages - sink_pages
+        if ring_pages < MIN_RING_PAGES:
+            raise QuotaError(
+                f"the system prompt takes {len(tokens)} tokens ({sink_pages} pages of {self.config.page_size}) of a "
+                f"window of {self.config.quota_pages} pages and leaves {max(0, ring_pages)} for the chat; "
+                f"at least {MIN_RING_PAGES} are needed: shorten it or allow a larger window"
+            )
+        shape = WindowShape(self.config.page_size, len(tokens), ring_pages)
+        session = Session(SessionId(next(self._ids)), shape, self.pool.take(shape.quota_pages))
+        session.append(None, tokens)
+        self._chats[session.id] = _Chat(session, len(tokens))
+        return session.id
+
+    def close_session(self, session: SessionId) -> None:
+        """Give all pages of a chat back; a running answer is dropped."""
+        chat = self._chat(session)
+        del self._chats[session]
+        self.pool.give_back(chat.session.table)
+
+    def add_user(self, session: SessionId, key: MessageKey, text: str) -> None:
+        """Append a user message. Nothing is computed until an answer is asked for."""
+        chat = self._idle(session)
+        piece = self.model.template.user(first=chat.users == 0)
+        chat.users += 1
+        encode = self.model.tokenizer
+        chat.session.append(key, encode.encode(piece.before) + encode.encode_plain(text) + encode.encode(piece.after))
+
+    def add_answer(self, session: SessionId, key: MessageKey, text: str) -> None:
+        """Append an answer given earlier (a reopened or forked chat)."""
+        chat = self._idle(session)
+        piece = self.model.template.answer()
+        encode = self.model.tokenizer
+        chat.session.append(key, encode.encode(piece.before) + encode.encode_plain(text) + encode.encode(piece.after))
+
+    def generate(self, session: SessionId, key: MessageKey, params: SamplingParams) -> None:
+        """Begin to answer as message `key`; `step` does the work."""
+        chat = self._idle(session)
+        chat.session.append(key, self.model.tokenizer.encode(self.model.template.answer().before))
+        chat.answer = Answer(
+            session=chat.session,
+            key=key,
+            params=params,
+            detokenizer=Detokenizer(self.model.tokenizer),
+            stop_ids=self.model.stop_ids,
+            prompt_tokens=len(chat.session.pending),
+        )
+
+    def cancel(self, session: SessionId) -> None:
+        """End the running answer before its next token; what was written stays in the window."""
+        answer = self._chat(session).answer
+        if answer is not None:
+            answer.cancelled = True
+
+    def _chat(self, session: SessionId) -> _Chat:
+        if session not in self._chats:
+            raise EngineError(f"there is no session {session}")
+        return self._chats[session]
+
+    def _idle(self, session: SessionId) -> _Chat:
+        chat = self._chat(session)
+        if chat.answer is not None:
+            raise EngineError("this chat is still answering; stop the answer or wait for it")
+        return chat
+
+    # --- the loop ---
+
+    @property
+    def busy(self) -> bool:
+        """True while an answer is running."""
+        return any(chat.answer is not None for chat in self._chats.values())
+
+    def step(self) -> list[EngineEvent]:
+        """One step: cancels, then every decoding chat's next token and one prefill chunk."""
+        events: list[EngineEvent] = []
+        for chat in list(self._chats.values()):
+            if chat.answer is not None and chat.answer.cancelled:
+                events += self._end(chat, chat.answer.finish(FinishReason.CANCELLED))
+        waiting = [chat.session for chat in self._chats.values() if chat.answer is not None]
+        planned = schedule(waiting, self.config.chunk_tokens)
+        if planned.tokens:
+            for computed in self._runner.run(planned):
+                events += self._after(self._chats[computed.session.id], computed)
+        return events
+
+    def _after(self, chat: _Chat, computed: Computed) -> list[EngineEvent]:
+        events: list[EngineEvent] = []
+        session, answer = chat.session, chat.answer
+        if computed.evicted is not None:
+            events.append(TokensEvicted(session.id, computed.evicted))
+        if answer is None:
+            return events
+        if not answer.new_tokens:
+            events.append(PromptRead(session.id, answer.prompt_tokens - len(session.pending), answer.prompt_tokens))
+        if session.pending:
+            return events
+        written = answer.take(computed.logits)
+        self._time(chat, answer)
+        ended = any(isinstance(event, AnswerFinished) for event in written)
+        return events + (self._end(chat, written) if ended else written)
+
+    def _time(self, chat: _Chat, answer: Answer) -> None:
+        if answer.first_token_at is not None and answer.new_tokens > 1:
+            chat.tokens_per_second = (answer.new_tokens - 1) / max(1e-9, time.perf_counter() - answer.first_token_at)
+
+    def _end(self, chat: _Chat, events: list[EngineEvent]) -> list[EngineEvent]:
+        answer = chat.answer
+        assert answer is not None
+        chat.session.append(answer.key, self.model.tokenizer.encode(self.model.template.answer().after))
+        chat.answer = None
+        return events
+
+    # --- looking in ---
+
+    def window(self, session: SessionId) -> WindowState:
+        """What the model sees in this chat right now."""
+        chat = self._chat(session)
+        s, shape = chat.session, chat.session.shape
+        sinks = VisibleMessage(None, min(s.position, shape.sinks), shape.sinks)
+        messages = [
+            VisibleMessage(
+                span.key, max(0, min(span.end, s.position) - max(span.first, s.start)), span.end - span.first
+            )
+            for span in s.spans
+        ]
+        return WindowState(
+            quota_tokens=shape.quota_pages * shape.page_size,
+            sink_tokens=shape.sinks,
+            ring_tokens=shape.ring_tokens,
+            visible_tokens=s.visible_tokens,
+            position=s.position,
+            evicted=s.start - shape.sinks,
+            until_eviction=shape.until_eviction(Position(s.position - 1)),
+            page_size=shape.page_size,
+            quota_bytes=shape.quota_pages * self.page_bytes,
+            tokens_per_second=chat.tokens_per_second,
+            messages=(sinks, *(m for m in messages if m.visible)),
+        )
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page, all layers, K and V."""
+        return self.pool.bytes // self.pool.pages
+
+    def count_tokens(self, text: str) -> int:
+        """Length of a text in the model's own tokens."""
+        return len(self.model.tokenizer.encode_plain(text))
+
+    def check(self) -> None:
+        """Raise AssertionError when pages are lost, shared or counted twice."""
+        self.pool.check([page for chat in self._chats.values() for page in chat.session.table])
+
+    def visible_positions(self, session: SessionId) -> list[Position]:
+        """The positions that the last computed token of a session saw."""
+        s = self._chat(session).session
+        return [Position(t) for t in range(min(s.position, s.shape.sinks))] + [
+            Position(t) for t in range(s.start, s.position)
+        ]

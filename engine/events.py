@@ -1,0 +1,87 @@
+"""What the engine tells its caller after each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.session import EvictedSpan
+from engine.types import MessageKey, SessionId
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRead:
+    """`done` of `total` prompt tokens of this answer are computed."""
+
+    session: SessionId
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """New whole characters of the answer."""
+
+    session: SessionId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokensEvicted:
+    """Positions that have just left the window; every lost position is in exactly one such event."""
+
+    session: SessionId
+    span: EvictedSpan
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFinished:
+    """The answer is over; `text` is all of it, equal to all deltas joined."""
+
+    session: SessionId
+    reason: FinishReason
+    text: str
+    prompt_tokens: int
+    new_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+
+
+EngineEvent = PromptRead | TextDelta | TokensEvicted | AnswerFinished
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleMessage:
+    """How much of a message is in the window. `key` None is the system prompt (the sinks)."""
+
+    key: MessageKey | None
+    visible: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowState:
+    """What the model can see in one session, counted in its own tokens.
+
+    `position` counts every token computed so far; `evicted` those that are no longer visible.
+    """
+
+    quota_tokens: int
+    sink_tokens: int
+    ring_tokens: int
+    visible_tokens: int
+    position: int
+    evicted: int
+    until_eviction: int
+    page_size: int
+    quota_bytes: int
+    tokens_per_second: float
+    messages: tuple[VisibleMessage, ...]

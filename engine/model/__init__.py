@@ -1,0 +1,1 @@
+"""One decoder for every family: what differs between families is data."""

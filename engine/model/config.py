@@ -1,0 +1,68 @@
+"""What a model is, read from its own file. Families differ in these fields only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.types import UnsupportedModelError
+
+SUPPORTED_FAMILIES = ("llama",)
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Rotary embedding: `theta`, and the scaling kind with its numbers.
+
+    kind "default", "linear" (divide by `factor`) or "llama3" (Llama 3.1's three bands). `frequency_factors`, when
+    given (GGUF's `rope_freqs`), divide each inverse frequency instead.
+    """
+
+    theta: float = 10000.0
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int = 8192
+    frequency_factors: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("default", "linear", "llama3"):
+            raise UnsupportedModelError(
+                f"this model uses the rotary embedding '{self.kind}'; supported are default, linear and llama3"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Shapes and constants of a decoder-only transformer."""
+
+    name: str
+    family: str
+    vocab: int
+    hidden: int
+    layers: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    norm_eps: float
+    context: int
+    tied_embeddings: bool
+    rope: RopeConfig
+    stop_ids: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.family not in SUPPORTED_FAMILIES:
+            raise UnsupportedModelError(
+                f"'{self.name}' is of the family '{self.family}', which this engine does not run; "
+                f"it runs: {', '.join(SUPPORTED_FAMILIES)} (SmolLM2, Llama 2/3, TinyLlama and their fine-tunes)"
+            )
+        if self.q_heads % self.kv_heads:
+            raise UnsupportedModelError(
+                f"'{self.name}' has {self.q_heads} query heads and {self.kv_heads} KV heads; "
+                "the first must be a multiple of the second"
+            )
+
+    def kv_bytes_per_token(self, bytes_per_value: int) -> int:
+        """2 (K and V) x layers x KV heads x head size x bytes."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * bytes_per_value

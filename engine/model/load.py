@@ -1,0 +1,114 @@
+"""A model from disk, ready to run: decoder, tokenizer, chat template, stop ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.model.config import ModelConfig
+from engine.model.decoder import Decoder, to_dtype
+from engine.model.weights.folder import ModelFolder, read_json
+from engine.model.weights.gguf import GgufFile
+from engine.text.template import ChatTemplate
+from engine.text.tokenizer import Tokenizer, from_folder, from_gguf
+from engine.types import EngineError, ModelFileError
+
+# End-of-turn tokens that checkpoints' generation configs leave out now and then (llama3 #224: talks for ever).
+_END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "</s>")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """All that the engine needs of a model."""
+
+    config: ModelConfig
+    decoder: Decoder
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    stop_ids: frozenset[int]
+    dtype: torch.dtype
+    device: torch.device
+
+
+def pick_device(name: str) -> torch.device:
+    """ "auto", "cpu" or "cuda". Raises EngineError when CUDA is asked for and not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise EngineError(f"device '{name}' is not known; take auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise EngineError("device 'cuda' was asked for, but torch sees no NVIDIA GPU; use --device cpu")
+    return torch.device(name)
+
+
+def pick_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 on a GPU, float32 on a CPU (whose bfloat16 products are slow without AMX)."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def load_model(
+    path: Path,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    on_layer: Callable[[int, int], None] = lambda _done, _total: None,
+) -> LoadedModel:
+    """Load one GGUF file or a Hugging Face folder; `on_layer(done, total)` reports progress.
+
+    Raises ModelFileError or UnsupportedModelError with a sentence that names the file's own values.
+    """
+    if path.is_dir():
+        return _from_folder(path, device, dtype, on_layer)
+    if path.suffix.lower() == ".gguf":
+        return _from_gguf(path, device, dtype, on_layer)
+    raise ModelFileError(f"{path} is neither a .gguf file nor a model folder")
+
+
+def _from_gguf(
+    path: Path, device: torch.device, dtype: torch.dtype, on_layer: Callable[[int, int], None]
+) -> LoadedModel:
+    file = GgufFile(path)
+    config, parts = file.config(), file.tokenizer()
+    tokenizer = from_gguf(parts)
+    template = ChatTemplate(parts.template, bos=_text(tokenizer, parts.bos), eos=_text(tokenizer, parts.eos))
+    weights = file.weights(config, dtype, lambda done: on_layer(done, config.layers))
+    decoder = Decoder(config, to_dtype(weights, dtype, device))
+    return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer), dtype, device)
+
+
+def _from_folder(
+    path: Path, device: torch.device, dtype: torch.dtype, on_layer: Callable[[int, int], None]
+) -> LoadedModel:
+    folder = ModelFolder(path)
+    config = folder.config()
+    tokenizer = from_folder(path)
+    eos = _text(tokenizer, config.stop_ids[0]) if config.stop_ids else ""
+    template = ChatTemplate(_folder_template(path), bos=_text(tokenizer, tokenizer.bos), eos=eos)
+    weights = folder.weights(config, dtype, lambda done: on_layer(done, config.layers))
+    decoder = Decoder(config, to_dtype(weights, dtype, device))
+    return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer), dtype, device)
+
+
+def _folder_template(path: Path) -> str | None:
+    file = path / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    if not (path / "tokenizer_config.json").is_file():
+        return None
+    template = read_json(path / "tokenizer_config.json").get("chat_template")
+    if isinstance(template, list):
+        template = next((item["template"] for item in template if item.get("name") == "default"), None)
+    return template if isinstance(template, str) else None
+
+
+def _text(tokenizer: Tokenizer, token: int | None) -> str:
+    return "" if token is None else tokenizer.token_text(token)
+
+
+def _stop_ids(config: ModelConfig, tokenizer: Tokenizer) -> frozenset[int]:
+    named = (tokenizer.token_id(text) for text in _END_OF_TURN)
+    special = {token for token in named if token is not None and token in tokenizer.special_ids}
+    return frozenset(config.stop_ids) | special

@@ -1,0 +1,67 @@
+"""Runs a schedule through the decoder, eagerly: plan the attention, one forward pass, move the sessions on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.attention import PagedAttention, decode_row, prefill_chunk
+from engine.cache.pool import Pool
+from engine.model.decoder import Decoder, Phases
+from engine.model.rope import Rope
+from engine.scheduler import Schedule
+from engine.session import EvictedSpan, Session
+from engine.types import Position
+from engine.window import sink_phase
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What one session got from a step: logits after its last computed token `[vocab]`, and what left its window."""
+
+    session: Session
+    logits: Tensor
+    evicted: EvictedSpan | None
+
+
+class EagerRunner:
+    """One decoder, one pool."""
+
+    def __init__(self, decoder: Decoder, pool: Pool, device: torch.device) -> None:
+        self._decoder, self._pool, self._device = decoder, pool, device
+        self._rope = Rope(decoder.config.rope, decoder.config.head_dim, device)
+
+    @torch.inference_mode()
+    def run(self, schedule: Schedule) -> list[Computed]:
+        """Compute the scheduled tokens. Sessions move on only when the pass has succeeded."""
+        work = [(session, 1) for session in schedule.decode]
+        if schedule.prefill is not None:
+            work.append((schedule.prefill.session, schedule.prefill.count))
+        starts = [session.starts(session.position, Position(session.position + count)) for session, count in work]
+        rows = [decode_row(session, begin[0]) for (session, _), begin in zip(work, starts, strict=True)][
+            : len(schedule.decode)
+        ]
+        prefill = schedule.prefill
+        chunk = prefill_chunk(prefill.session, starts[-1], self._device) if prefill else None
+        attention = PagedAttention(self._pool, rows, chunk, self._decoder.config.head_dim**-0.5)
+        ids = [token for session, count in work for token in session.pending[:count]]
+        tokens = torch.tensor(ids, device=self._device)
+        hidden = self._decoder.forward(tokens, self._phases(work, starts), attention)
+        ends = torch.tensor([count for _, count in work]).cumsum(0) - 1
+        logits = self._decoder.logits(hidden[ends.to(self._device)])
+        return [
+            Computed(session, logits[i], session.advance(count, starts[i][-1]))
+            for i, (session, count) in enumerate(work)
+        ]
+
+    def _phases(self, work: list[tuple[Session, int]], starts: list[list[Position]]) -> Phases:
+        window: list[Position] = []
+        sink: list[Position] = []
+        for (session, count), begin in zip(work, starts, strict=True):
+            for t, start in zip(range(session.position, session.position + count), begin, strict=True):
+                window.append(Position(t))
+                sink.append(sink_phase(session.shape, Position(t), start))
+        same = window == sink
+        return Phases(self._rope.rotation(window), None if same else self._rope.rotation(sink))

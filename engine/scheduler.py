@@ -1,0 +1,55 @@
+"""Who computes in the next step: every session that decodes, then one prefill chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """The next `count` pending tokens of a session."""
+
+    session: Session
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One step's work: `decode` sessions compute their one pending token each; `prefill` is at most one chunk."""
+
+    decode: list[Session]
+    prefill: Prefill | None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens computed in this step."""
+        return len(self.decode) + (self.prefill.count if self.prefill else 0)
+
+
+def schedule(sessions: Sequence[Session], chunk_tokens: int) -> Schedule:
+    """Plan a step for sessions that wait for tokens, in order of arrival.
+
+    Decode goes first, so that a long prompt slows a running answer by one chunk at most (Sarathi, arXiv 2308.16369).
+    """
+    decode = [session for session in sessions if len(session.pending) == 1]
+    waiting = next((session for session in sessions if len(session.pending) > 1), None)
+    return Schedule(decode, Prefill(waiting, chunk_length(waiting, chunk_tokens)) if waiting else None)
+
+
+def chunk_length(session: Session, chunk_tokens: int) -> int:
+    """Tokens of the next chunk: up to the end of the sinks, else up to a page's end, and never more than the ring.
+
+    Ending at page ends keeps chunks the same whatever came before; a chunk longer than the ring would write one
+    slot twice.
+    """
+    waiting, shape = len(session.pending), session.shape
+    if session.position < shape.sinks:
+        return min(waiting, chunk_tokens, shape.sinks - session.position)
+    limit = min(chunk_tokens, shape.ring_tokens)
+    if waiting <= limit:
+        return waiting
+    past_edge = (session.position + limit - shape.sinks) % shape.page_size
+    return limit - past_edge if past_edge < limit else limit

@@ -1,0 +1,104 @@
+"""What a token may see: a pure function of the token history and the position, and of nothing else.
+
+With S sink tokens, pages of P tokens and a ring of R pages, the token at position t sees
+
+    see(t) = [0, S) ∪ [start(t), t]
+    start(t) = max(S, S + ((t - S) // P - R + 1) * P)
+
+raised to the next message boundary at or before t, so that the model never reads half a message, unless the
+message that is cut is longer than half the ring. The chunk size, the batch and the state of the page table play
+no part, so a prompt read at once, in chunks or token by token gives the same keys and values (vLLM #42273 and
+mlx-lm #390 are what happens otherwise).
+
+Sinks after StreamingLLM (arXiv 2309.17453): the first tokens draw attention whatever they say, so they stay.
+
+Example: P = 4, S = 4, R = 3 (12 ring tokens), one long message. Position 15 still sees 4..15; position 16 needs
+the page that held 4..7, so start(16) = 8.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.types import Position
+
+
+@dataclass(frozen=True, slots=True)
+class WindowShape:
+    """A session's quota, fixed for its life.
+
+    `page_size` tokens a page; `sinks` tokens at the front, never recycled; `ring_pages` pages reused round-robin.
+    """
+
+    page_size: int
+    sinks: int
+    ring_pages: int
+
+    @property
+    def sink_pages(self) -> int:
+        """Pages that hold the sinks; the last may be partly filled."""
+        return -(-self.sinks // self.page_size)
+
+    @property
+    def quota_pages(self) -> int:
+        """Sink pages + ring pages: all that the session may ever hold."""
+        return self.sink_pages + self.ring_pages
+
+    @property
+    def ring_tokens(self) -> int:
+        """Capacity of the ring in tokens."""
+        return self.ring_pages * self.page_size
+
+    def table_index(self, t: Position) -> int:
+        """Index into the session's page table of the page that holds position t."""
+        if t < self.sinks:
+            return t // self.page_size
+        return self.sink_pages + (t - self.sinks) // self.page_size % self.ring_pages
+
+    def offset(self, t: Position) -> int:
+        """Offset of position t inside its page. Ring pages begin at position S, not at a multiple of P."""
+        return (t if t < self.sinks else t - self.sinks) % self.page_size
+
+    def page_start(self, t: Position) -> Position:
+        """Position of the first token of the page that holds t."""
+        return Position(t - self.offset(t))
+
+    def until_eviction(self, t: Position) -> int:
+        """Tokens that can still be added, after the token at t, before a page has to be recycled."""
+        filled = max(0, t + 1 - self.sinks)
+        if filled < self.ring_tokens:
+            return self.ring_tokens - filled
+        return -filled % self.page_size
+
+
+def page_edge(shape: WindowShape, t: Position) -> Position:
+    """start(t) before message boundaries are looked at."""
+    oldest = (t - shape.sinks) // shape.page_size - shape.ring_pages + 1
+    return Position(max(shape.sinks, shape.sinks + oldest * shape.page_size))
+
+
+def window_start(shape: WindowShape, t: Position, boundaries: Sequence[Position]) -> Position:
+    """start(t): the first ring position that the token at t sees.
+
+    `boundaries` are the positions at which messages begin, ascending; entries after t are ignored, and entries
+    before the last boundary at or below the page edge may be missing. For t < S the result is S.
+    """
+    edge = page_edge(shape, t)
+    if edge <= shape.sinks:
+        return Position(shape.sinks)
+    i = bisect_left(boundaries, edge)
+    if i == len(boundaries) or boundaries[i] == edge or boundaries[i] > t or i == 0:
+        return edge
+    cut_message = boundaries[i] - boundaries[i - 1]
+    return boundaries[i] if cut_message <= shape.ring_tokens // 2 else edge
+
+
+def sink_phase(shape: WindowShape, t: Position, start: Position) -> Position:
+    """The position at which the query of t is rotated for the sink pages: `t - (start - S)`.
+
+    The distances to the sinks are then those of StreamingLLM's positions inside the cache, although every key was
+    rotated once, at its own position, and stays as it is. Before the first eviction this is t itself.
+    """
+    return Position(t - (start - shape.sinks)) if t >= shape.sinks else t

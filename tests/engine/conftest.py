@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.model.load import load_model
+from tests.engine.tiny import CPU, Tiny, write_llama
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    folder = tmp_path_factory.mktemp("tiny")
+    theirs = write_llama(folder)
+    return Tiny(folder, theirs, load_model(folder, device=CPU, dtype=torch.float32))
