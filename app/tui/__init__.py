@@ -1,1 +1,1 @@
-"""The Textual interface: the only importer of textual."""
+"""The terminal interface, in Textual. The only package that imports it."""

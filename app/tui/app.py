@@ -1,0 +1,95 @@
+"""The Textual application: wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterable
+from functools import partial
+
+from textual import events
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from app.actions import ACTIONS
+from app.events import Event
+from app.ids import ChatId
+from app.ports import DeskPort
+from app.tui.bindings import key_words
+from app.tui.chat_work import ChatWork
+from app.tui.live import LiveAnswers
+from app.tui.screens.chat import ChatScreen
+from app.tui.work import start
+
+
+class AiosChatApp(App[None]):
+    """Shows a desk. Opens `chat`, or a new one; closes the desk when it ends."""
+
+    TITLE = "aios-chat"
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(self, desk: DeskPort, chat: ChatId | None = None, *, theme: str = "textual-dark") -> None:
+        super().__init__()
+        self._desk = desk
+        self._chat = chat
+        self._desk_closed = False
+        self._live = LiveAnswers()
+        self._chat_screen: ChatScreen | None = None
+        self.theme = theme
+
+    def on_mount(self) -> None:
+        """Show the chat; ask the desk for anything only when the first frame is out."""
+        work = ChatWork(self._desk, self._live)
+        self._chat_screen = ChatScreen(work)
+        self._desk.subscribe(self._hear)
+        self.push_screen(self._chat_screen)
+        self._quit_on_signals()
+        self.call_after_refresh(self._begin, work)
+
+    def _begin(self, work: ChatWork) -> None:
+        if self._chat_screen is not None:
+            start(self._chat_screen, work.begin(self._chat), "open")
+
+    def _hear(self, event: Event) -> None:
+        """The desk's listener: keeps the texts of running answers and passes the event to the screen."""
+        self._live.follow(event)
+        if self._chat_screen is not None and self.is_running:
+            self._chat_screen.post_message(ChatScreen.Happened(event))
+
+    def _quit_on_signals(self) -> None:
+        # A closed terminal or a plain kill: partial answers are kept and the terminal is restored.
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            try:
+                loop.add_signal_handler(number, lambda: self.call_later(self.action_quit))
+            except (NotImplementedError, RuntimeError, ValueError):
+                return  # not the main thread, or a platform without them
+
+    def on_paste(self, event: events.Paste) -> None:
+        """A drop while no widget has the focus: terminals in the background take drops too."""
+        if self.screen is self._chat_screen and self._chat_screen is not None:
+            self._chat_screen.take_paste(event.text)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The command palette: every action of the table, and Textual's theme and keys."""
+        chat = self._chat_screen
+        if chat is not None and screen is chat:
+            for action in ACTIONS:
+                keys = f" ({key_words(action)})" if action.keys else ""
+                run = partial(self.call_later, chat.commands.run, action.id)
+                yield SystemCommand(f"{action.title}{keys}", f"{action.group.value}: {action.help}", run)
+        yield from (c for c in super().get_system_commands(screen) if c.title != "Quit")
+
+    async def action_quit(self) -> None:
+        """Keep partial answers, close the desk, leave."""
+        await self._close()
+        self.exit()
+
+    async def _close(self) -> None:
+        if not self._desk_closed:
+            self._desk_closed = True
+            await self._desk.close()
+
+    async def on_unmount(self) -> None:
+        """However the program ends, the desk is closed."""
+        await self._close()

@@ -1,0 +1,105 @@
+"""The top line: product, chat, model; and the line above the prompt that says what is going on."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Static
+
+from app.events import IngestJob, JobPhase, ModelPhase, ModelState
+from app.tui.glyphs import GLYPHS
+from app.tui.text import job_words, megabytes, one_line
+
+_TINTS = {
+    ModelPhase.FETCHING: "$text-warning",
+    ModelPhase.LOADING: "$text-warning",
+    ModelPhase.READY: "$text-muted",
+    ModelPhase.FAILED: "$text-error",
+}
+
+
+def model_words(state: ModelState) -> str:
+    """One part's state: the model's name when it is ready, progress in bytes while it is fetched."""
+    match state.phase:
+        case ModelPhase.FETCHING if state.total:
+            share = min(100, round(100 * state.done / state.total))
+            done = megabytes(state.done).removesuffix(" MB")
+            return f"fetching {state.part} {done} of {megabytes(state.total)} ({share} %)"
+        case ModelPhase.FETCHING:
+            return f"fetching {state.part}"
+        case ModelPhase.LOADING:
+            return f"loading {state.part}"
+        case ModelPhase.FAILED:
+            return f"{state.part} failed: {state.text}"
+        case ModelPhase.READY:
+            if state.engine is not None:
+                return f"{state.engine.model_name} {GLYPHS.dot} {state.engine.device}"
+            return state.text
+
+
+class StatusBar(Widget):
+    """The top line of the screen."""
+
+    DEFAULT_CSS = """
+    StatusBar { height: 1; dock: top; background: $panel; color: $foreground; padding: 0 2; }
+    """
+    title: reactive[str] = reactive("")
+    states: reactive[tuple[ModelState, ...]] = reactive(())
+
+    def render(self) -> Content:
+        """Product and title on the left, models on the right."""
+        right = self._models()
+        width = self.content_size.width
+        left = Content.assemble(
+            ("aios-chat", "bold $text-primary"),
+            "   ",
+            one_line(self.title, max(0, width - right.cell_length - 15)),
+        )
+        gap = max(1, width - left.cell_length - right.cell_length)
+        return Content.assemble(left, " " * gap, right)
+
+    def _models(self) -> Content:
+        busy = [s for s in self.states if s.phase is not ModelPhase.READY]
+        shown = busy or [s for s in self.states if s.engine is not None]
+        width = max(20, self.content_size.width - 30)
+        parts = [(one_line(model_words(s), width), _TINTS[s.phase]) for s in shown]
+        dot = Content.styled(f" {GLYPHS.dot} ", "$text-muted")
+        return dot.join(Content.styled(words, tint) for words, tint in parts)
+
+    def show(self, state: ModelState) -> None:
+        """One part moved on."""
+        others = [s for s in self.states if s.part != state.part]
+        self.states = tuple(sorted((*others, state), key=lambda s: s.part != "model"))
+
+
+class Activity(Static):
+    """What is going on: recalling, reading the prompt, writing, reading files. Hidden when nothing is."""
+
+    DEFAULT_CSS = """
+    Activity { height: 1; padding: 0 2; color: $text-muted; }
+    """
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002  (Textual's own name)
+        super().__init__("", id=id)
+        self.display = False
+        self._answer = ""
+        self._jobs: dict[str, str] = {}
+
+    def answering(self, words: str) -> None:
+        """What the answer is doing; "" when none is running."""
+        self._answer = words
+        self._draw()
+
+    def job(self, job: IngestJob) -> None:
+        """A file's reading moved on."""
+        if job.phase in (JobPhase.DONE, JobPhase.FAILED):
+            self._jobs.pop(job.id, None)
+        else:
+            self._jobs[job.id] = f"{job.name}: {job_words(job)}"
+        self._draw()
+
+    def _draw(self) -> None:
+        words = [w for w in (self._answer, *self._jobs.values()) if w]
+        self.display = bool(words)
+        self.update(Content(f"  {GLYPHS.dot}  ".join(words)))
