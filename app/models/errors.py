@@ -1,0 +1,11 @@
+"""What can go wrong with a model before it is loaded."""
+
+from __future__ import annotations
+
+
+class ModelError(Exception):
+    """One sentence for the person: what was wrong with the model and what to do."""
+
+
+class FetchError(ModelError):
+    """A model could not be fetched; nothing half-fetched is in its place, and trying again is safe."""
