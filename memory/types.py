@@ -37,8 +37,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in its source a passage stands: 1-based page, 1-based line, or message id; `start`/`end` are offsets
-    in characters into the page's or the file's extracted text."""
+    """Where in its source a passage stands: 1-based page, 1-based line, or message id; `start`/`end` are
+    offsets in characters into the page's or the file's extracted text."""
 
     page: int | None = None
     line: int | None = None
@@ -128,7 +128,8 @@ class RecallRequest:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The decision, the passages delivered (labelled 1, 2, … in order) and the fenced block for the prompt."""
+    """The decision, the passages delivered (labelled 1, 2, … in order) and the fenced block for the
+    prompt."""
 
     decision: Decision
     hits: tuple[Hit, ...] = ()
@@ -183,3 +184,20 @@ class IngestError(RecallError):
 
 class MemoryLockedError(RecallError):
     """Another process owns the memory folder."""
+
+
+class IngestCancelledError(IngestError):
+    """The person stopped an ingestion; nothing of the file was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the memory holds. `unindexed` passages have no vector yet: they are found by their words only."""
+
+    documents: int
+    chats: int
+    passages: int
+    unindexed: int
+    embedder: str
+    problem: str = ""
+    """Why search goes by words only, as one sentence; empty while all is well."""

@@ -1,0 +1,82 @@
+"""Cut extracted text into passages at semantic borders, sized by the embedder's own tokenizer, with exact
+offsets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MAX_TOKENS = 180
+"""all-MiniLM-L6-v2 reads 256 tokens; the rest is room for the date, the heading and the turn before."""
+_MAX_CHARACTERS = 2000
+"""A WordPiece tokenizer counts a run of 100 letters and more as one unknown token: a cap in characters as
+well."""
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$", re.MULTILINE)
+
+
+class Layout(StrEnum):
+    """How a text is built, hence where it may be cut."""
+
+    PLAIN = "plain"
+    MARKDOWN = "markdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A piece of extracted text that is never cut across: a page, a file, a message. `line` is its first
+    line."""
+
+    text: str
+    page: int | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`section.text[start:end] == text`; `line` is 1-based in the file; `heading` is the Markdown heading
+    above."""
+
+    text: str
+    start: int
+    end: int
+    page: int | None
+    line: int | None
+    heading: str = ""
+
+
+class Chunker:
+    """Splits sections with semantic-text-splitter. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int = MAX_TOKENS) -> None:
+        from semantic_text_splitter import MarkdownSplitter, TextSplitter
+
+        self._plain = TextSplitter.from_huggingface_tokenizer(tokenizer, max_tokens)
+        self._markdown = MarkdownSplitter.from_huggingface_tokenizer(tokenizer, max_tokens)
+        self._cap = TextSplitter(_MAX_CHARACTERS)
+
+    def chunks(self, section: Section, layout: Layout = Layout.PLAIN) -> list[Chunk]:
+        """Cut one section; blank pieces are left out."""
+        splitter = self._markdown if layout is Layout.MARKDOWN else self._plain
+        pieces: list[tuple[int, str]] = []
+        for start, text in splitter.chunk_indices(section.text):
+            if len(text) <= _MAX_CHARACTERS:
+                pieces.append((start, text))
+            else:
+                pieces += [(start + inner, part) for inner, part in self._cap.chunk_indices(text)]
+        headings = list(_HEADING.finditer(section.text)) if layout is Layout.MARKDOWN else []
+        out: list[Chunk] = []
+        line, counted = section.line, 0
+        for start, text in pieces:
+            if not text.strip():
+                continue
+            if line is not None:
+                line += section.text.count("\n", counted, start)
+                counted = start
+            above = [match.group(1) for match in headings if match.start() < start]
+            out.append(Chunk(text, start, start + len(text), section.page, line, above[-1] if above else ""))
+        return out

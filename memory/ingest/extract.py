@@ -1,0 +1,52 @@
+"""What a reader is given and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from memory.chunking import Layout, Section
+from memory.types import IngestCancelledError, OnProgress, Progress
+
+
+class Format(StrEnum):
+    """Kinds of file that can be read."""
+
+    PDF = "pdf"
+    IMAGE = "image"
+    MARKDOWN = "markdown"
+    CODE = "code"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file to read. `path` is where its bytes are, `name` what people call it."""
+
+    path: Path
+    name: str
+    ocr_languages: str
+    on_progress: OnProgress
+    cancelled: Callable[[], bool]
+
+    def step(self, phase: str, done: int, total: int) -> None:
+        """Report progress. Raises IngestCancelledError when the person has stopped this file."""
+        if self.cancelled():
+            raise IngestCancelledError(f"Stopped reading {self.name}: nothing of it was kept.")
+        self.on_progress(Progress(phase, done, total))
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """The text of a file. `pages` is None for kinds without pages; `warnings` names every page not read."""
+
+    format: Format
+    sections: tuple[Section, ...]
+    pages: int | None = None
+    warnings: tuple[str, ...] = ()
+    layout: Layout = Layout.PLAIN
+
+
+Reader = Callable[[Job], Extract]

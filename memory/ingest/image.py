@@ -1,0 +1,71 @@
+"""Pictures of text: screenshots, photographs, scans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memory.chunking import Section
+from memory.ingest.extract import Extract, Format, Job
+from memory.ingest.ocr import read_picture
+from memory.types import IngestError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_PIXELS = 100_000_000
+_SMALL = 1600
+"""Longer side below which a picture is doubled: screen text is about 96 dpi, and Tesseract was trained at
+300."""
+_MAX_FRAMES = 200
+
+
+def read(job: Job) -> Extract:
+    """A picture; each frame of a TIFF is a page. Raises IngestError when nothing in it can be read."""
+    from PIL import Image, ImageSequence, UnidentifiedImageError
+
+    try:
+        with Image.open(job.path) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise IngestError(
+                    f"{job.name} has {picture.width * picture.height / 1e6:.0f} megapixels (the limit is "
+                    f"{MAX_PIXELS // 1_000_000}): scale it down."
+                )
+            frames = getattr(picture, "n_frames", 1) if picture.format == "TIFF" else 1
+            total = min(frames, _MAX_FRAMES)
+            sections: list[Section] = []
+            for number, frame in enumerate(ImageSequence.Iterator(picture), start=1):
+                if number > total:
+                    break
+                job.step("ocr", number - 1, total)
+                text = read_picture(prepare(frame), job.ocr_languages).text
+                if text.strip():
+                    sections.append(Section(text, page=number if total > 1 else None))
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise IngestError(f"{job.name} is a damaged picture ({error}): save it again.") from error
+    if not sections:
+        raise IngestError(f"No text was found in {job.name}: only pictures of text can be read.")
+    job.step("ocr", total, total)
+    read_pages = {section.page for section in sections}
+    missing = [number for number in range(1, total + 1) if total > 1 and number not in read_pages]
+    warnings = tuple(f"Page {number} of {job.name} has no readable text." for number in missing)
+    if frames > total:
+        warnings += (f"Only the first {total} of {frames} pages of {job.name} were read.",)
+    return Extract(Format.IMAGE, tuple(sections), total if total > 1 else None, warnings)
+
+
+def prepare(picture: Image) -> Image:
+    """Upright, dark on white, large enough: what Tesseract reads best."""
+    from PIL import Image, ImageOps, ImageStat
+
+    upright = ImageOps.exif_transpose(picture)
+    if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
+        rgba = upright.convert("RGBA")
+        ink = ImageStat.Stat(rgba.convert("L"), mask=rgba.getchannel("A")).mean[0]
+        ground = Image.new("RGBA", rgba.size, "black" if ink > 127 else "white")
+        upright = Image.alpha_composite(ground, rgba)
+    grey = upright.convert("L")
+    if ImageStat.Stat(grey).median[0] < 110:
+        grey = ImageOps.invert(grey)
+    if max(grey.size) < _SMALL:
+        grey = grey.resize((grey.width * 2, grey.height * 2), Image.Resampling.LANCZOS)
+    return grey

@@ -1,0 +1,239 @@
+"""The memory as one object: open a folder, read files, remember turns, recall, cite, forget."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from memory.chunking import Chunk, Chunker, Section
+from memory.embed import Embedder
+from memory.ingest.extract import Extract, Job
+from memory.ingest.readers import read_file
+from memory.ingest.sniff import check
+from memory.passages import Filter, NewPassage
+from memory.recall.cite import cite
+from memory.recall.rank import rank
+from memory.recall.recall import Recaller
+from memory.recall.search import query_of, search
+from memory.store import Store
+from memory.types import (
+    Counts,
+    DocumentRow,
+    Hit,
+    IngestCancelledError,
+    IngestReport,
+    MemoryLockedError,
+    Message,
+    OnProgress,
+    Passage,
+    PassageId,
+    Place,
+    Progress,
+    Recall,
+    RecallError,
+    RecallRequest,
+    Source,
+    SourceId,
+    SourceKind,
+    TokenCounter,
+)
+
+_HASH_CHUNK = 1 << 20
+
+
+class Memory:
+    """One memory folder, owned by this process. Every method may be called from any thread."""
+
+    def __init__(self, store: Store, embedder: Embedder, lock: FileLock, ocr_languages: str) -> None:
+        """Use `Memory.open`."""
+        self._store = store
+        self._embedder = embedder
+        self._lock = lock
+        self._ocr_languages = ocr_languages
+        self._chunker = Chunker(embedder.tokenizer)
+        self._reads_unspaced = embedder.reads_unspaced_scripts()
+        self._recaller = Recaller(store, self._reads_unspaced)
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        embedder: Path,
+        ocr_languages: str = "eng",
+        on_progress: OnProgress | None = None,
+        threads: int = 2,
+    ) -> Memory:
+        """Open or create the memory in `folder`. Returns at once: model and vectors are loaded in the
+        background.
+
+        Raises MemoryLockedError when another process owns the folder, RecallError when the embedder or the
+        stored text cannot be read. `on_progress` hears how far re-indexing is ("embed"), from another thread.
+        """
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecallError(
+                f"The folder {folder} cannot be made ({error.strerror or error}): choose another."
+            ) from error
+        lock = FileLock(folder / "memory.lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout as error:
+            raise MemoryLockedError(
+                f"The memory in {folder} is in use by another aios-chat: close that one first."
+            ) from error
+        try:
+            model = Embedder(embedder, threads)
+            return cls(Store(folder, model, on_progress), model, lock, ocr_languages)
+        except BaseException:
+            lock.release()
+            raise
+
+    # --- documents ------------------------------------------------------------------------------------------
+
+    def ingest(
+        self, path: Path, name: str, origin: str, on_progress: OnProgress, cancelled: Callable[[], bool]
+    ) -> IngestReport:
+        """Read one file, store its passages, and embed them. Found by its words as soon as it is read.
+
+        Raises IngestError (one sentence) for a file that cannot be read, IngestCancelledError when
+        stopped; then nothing of it is kept.
+        """
+        check(path, name)
+        source = Source(_content_id(path), SourceKind.DOCUMENT, name, origin)
+        known = next((row for row in self._store.passages.documents() if row.source.id == source.id), None)
+        if known is not None:
+            self._store.put(source, known.added, (), known.kind, known.pages)
+            return IngestReport(source, known.kind, known.pages, known.passages, already_known=True)
+        job = Job(path, name, self._ocr_languages, on_progress, cancelled)
+        extract = read_file(job)
+        passages = self._document_passages(source, extract)
+        job.step("store", 0, len(passages))
+        self._store.put(source, time.time(), passages, extract.format, extract.pages)
+        try:
+            self._index_document(job, [item.passage.id for item in passages])
+        except IngestCancelledError:
+            self.forget(source.id)
+            raise
+        on_progress(Progress("store", len(passages), len(passages)))
+        return IngestReport(source, extract.format, extract.pages, len(passages), warnings=extract.warnings)
+
+    def _document_passages(self, source: Source, extract: Extract) -> list[NewPassage]:
+        now = time.time()
+        chunks = [chunk for section in extract.sections for chunk in self._chunker.chunks(section, extract.layout)]
+        return [
+            NewPassage(_passage(source, chunk, ordinal, now), heading=chunk.heading)
+            for ordinal, chunk in enumerate(chunks)
+        ]
+
+    def _index_document(self, job: Job, ids: Sequence[PassageId]) -> None:
+        job.step("embed", 0, len(ids))
+        if self._store.wait_for_vectors():
+            self._store.index(ids, lambda done: job.step("embed", done, len(ids)))
+
+    def documents(self) -> list[DocumentRow]:
+        """Every ingested document, newest first."""
+        return self._store.passages.documents()
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def remember(self, messages: Sequence[Message]) -> int:
+        """Store chat messages; a message whose text has changed replaces its former self. Returns new
+        passages."""
+        new = 0
+        for message in messages:
+            source = Source(message.chat, SourceKind.CHAT, message.chat_title)
+            ordinal = self._store.passages.next_ordinal(source.id)
+            chunks = self._chunker.chunks(Section(message.text))
+            passages = [
+                NewPassage(
+                    _passage(source, chunk, ordinal + number, message.time, message.id, message.role),
+                    parent=message.parent,
+                )
+                for number, chunk in enumerate(chunks)
+            ]
+            wanted = {item.passage.id for item in passages}
+            stale = [i for i in self._store.passages.ids(source.id, [message.id]) if i not in wanted]
+            if stale:
+                self._store.forget(stale)
+            added = self._store.put(source, message.time, passages)
+            if added:
+                self._store.index([item.passage.id for item in passages])
+            new += added
+        return new
+
+    # --- questions ------------------------------------------------------------------------------------------
+
+    def search(self, query: str, limit: int = 10, kind: SourceKind | None = None) -> list[Hit]:
+        """The best passages of everything, or of one kind of source, near-duplicates removed."""
+        if not query.strip():
+            return []
+        found = search(self._store, query_of(query, self._reads_unspaced), Filter(kind=kind), max(60, 4 * limit))
+        request = RecallRequest("", SourceId(""))
+        best = rank(found, request, limit, cap_sources=False)
+        return [Hit(c.passage, round(c.score, 4), round(c.dense, 4), round(c.lexical, 4)) for c in best]
+
+    def recall(self, request: RecallRequest, count_tokens: TokenCounter) -> Recall:
+        """What the next answer may need and the window no longer holds, as a fenced block within the
+        budget."""
+        return self._recaller.recall(request, count_tokens)
+
+    def cite(self, question: str, answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[str, ...]]:
+        """The answer without marks that name nothing delivered, and the labels it rests on, strongest
+        first."""
+        return cite(question, answer, passages)
+
+    # --- the rest -------------------------------------------------------------------------------------------
+
+    def forget(self, source_id: SourceId, messages: Sequence[str] = ()) -> int:
+        """Remove a document, a whole chat, or single messages of a chat. Returns how many passages are
+        gone."""
+        chosen = self._store.passages.ids(source_id, messages or None)
+        return self._store.forget(chosen, None if messages else source_id)
+
+    def counts(self) -> Counts:
+        """What the memory holds, and why it may search by words only."""
+        passages = self._store.passages
+        return Counts(
+            documents=len(passages.sources(SourceKind.DOCUMENT)),
+            chats=len(passages.sources(SourceKind.CHAT)),
+            passages=passages.count(),
+            unindexed=self._store.unindexed(),
+            embedder=self._embedder.name,
+            problem=self._store.problem,
+        )
+
+    def wait_until_indexed(self, timeout: float | None = None) -> bool:
+        """Wait for the background work that `open` began; False when it is not done in time."""
+        return self._store.wait_until_complete(timeout)
+
+    def close(self) -> None:
+        """Close the files and let the folder go."""
+        self._store.close()
+        self._lock.release()
+
+
+def _content_id(path: Path) -> SourceId:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(_HASH_CHUNK):
+            digest.update(part)
+    return SourceId(digest.hexdigest())
+
+
+def _passage(
+    source: Source,
+    chunk: Chunk,
+    ordinal: int,
+    when: float,
+    message: str | None = None,
+    role: str | None = None,
+) -> Passage:
+    place = Place(chunk.page, chunk.line if message is None else None, message, chunk.start, chunk.end)
+    mark = f"{source.id}\0{place.page}\0{message}\0{chunk.start}\0{chunk.text}"
+    identifier = PassageId(hashlib.sha256(mark.encode("utf-8", "surrogatepass")).hexdigest()[:32])
+    return Passage(identifier, source, place, ordinal, when, chunk.text, role)

@@ -1,0 +1,377 @@
+"""The text of record: sources and passages in SQLite, with the lexical index in the same transactions."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from memory.keys import Context
+from memory.types import (
+    DocumentRow,
+    Passage,
+    PassageId,
+    Place,
+    RecallError,
+    Source,
+    SourceId,
+    SourceKind,
+)
+from memory.words import tokens
+
+_VERSION = 1
+_COLUMNS = (
+    "p.id, p.source, s.kind, s.title, s.origin, p.ordinal, p.page, p.line, p.start, p.end, p.message, p.role, "
+    "p.time, p.text"
+)
+_FROM = "FROM passages p JOIN sources s ON s.id = p.source"
+_IN = "IN (SELECT value FROM json_each(?))"
+
+
+@dataclass(frozen=True, slots=True)
+class NewPassage:
+    """A passage on its way in; `parent` is the message before (chats), `heading` the one above
+    (documents)."""
+
+    passage: Passage
+    parent: str | None = None
+    heading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which passages a search may return; None means any."""
+
+    kind: SourceKind | None = None
+    sources: tuple[SourceId, ...] | None = None
+    messages: frozenset[str] | None = None
+
+    def admits(self, passage: Passage) -> bool:
+        """Whether `passage` is inside."""
+        return (
+            (self.kind is None or passage.source.kind is self.kind)
+            and (self.sources is None or passage.source.id in self.sources)
+            and (self.messages is None or passage.place.message in self.messages)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TermMatch:
+    """One passage found by words: `bm25` is higher for a better match."""
+
+    id: PassageId
+    bm25: float
+
+
+class PassageDb:
+    """passages.db. One connection writes under a lock; another reads, and never waits for a writer (WAL)."""
+
+    def __init__(self, file: Path) -> None:
+        """Open or create. Raises RecallError when the file is damaged or of a newer version."""
+        try:
+            self._writer = _connect(file)
+            self._migrate(file)
+            self._reader = _connect(file)
+        except sqlite3.DatabaseError as error:
+            raise RecallError(
+                f"The memory's file {file} cannot be read ({error}): restore it or move it away."
+            ) from error
+        self._writing = threading.RLock()
+        self._reading = threading.RLock()
+
+    def _migrate(self, file: Path) -> None:
+        version = self._writer.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise RecallError(f"{file} was written by a newer aios-chat: update the program.")
+        if version == 0:
+            schema = files("memory").joinpath("schema.sql").read_text(encoding="utf-8")
+            self._writer.executescript(f"BEGIN; {schema} PRAGMA user_version = {_VERSION}; COMMIT;")
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._writing, self._writer:
+            self._writer.execute("BEGIN IMMEDIATE")
+            yield self._writer
+
+    def _read(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+        with self._reading:
+            return self._reader.execute(sql, parameters).fetchall()
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        source: Source,
+        added: float,
+        new: Sequence[NewPassage],
+        format_: str = "",
+        pages: int | None = None,
+    ) -> int:
+        """Store a source and its passages in one transaction; known ids are kept as they are. Returns how
+        many were new."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO sources(id, kind, title, origin, format, pages, added) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT(id) DO UPDATE SET title = excluded.title",
+                (source.id, source.kind, source.title, source.origin, format_, pages, added),
+            )
+            if source.kind is SourceKind.DOCUMENT:
+                db.execute("INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (source.id, source.title, source.origin))
+            return sum(_insert(db, item) for item in new)
+
+    def next_ordinal(self, source: SourceId) -> int:
+        """The first free running number of a source."""
+        rows = self._read("SELECT coalesce(max(ordinal) + 1, 0) FROM passages WHERE source = ?", source)
+        return int(str(rows[0][0]))
+
+    def delete(self, ids: Sequence[PassageId]) -> tuple[PassageId, ...]:
+        """Remove passages. Returns those whose keys quoted a removed message, re-indexed without it: embed
+        them again."""
+        chosen = json.dumps(ids)
+        with self._write() as db:
+            gone = [
+                str(row[0])
+                for row in db.execute(
+                    f"SELECT DISTINCT message FROM passages WHERE message IS NOT NULL AND id {_IN}",
+                    (chosen,),
+                )
+            ]
+            db.execute(
+                f"DELETE FROM terms WHERE rowid IN (SELECT number FROM passages WHERE id {_IN})",
+                (chosen,),
+            )
+            db.execute(f"DELETE FROM passages WHERE id {_IN}", (chosen,))
+            children = db.execute(
+                f"SELECT number, id FROM passages WHERE parent {_IN}",
+                (json.dumps(gone),),
+            ).fetchall()
+            for number, identifier in children:
+                db.execute("UPDATE terms SET context = ? WHERE rowid = ?", (_context_terms(db, identifier), number))
+        return tuple(PassageId(str(identifier)) for _, identifier in children)
+
+    def drop_source(self, source: SourceId) -> None:
+        """Remove a source's own row and names (its passages are deleted before)."""
+        with self._write() as db:
+            db.execute("DELETE FROM sources WHERE id = ?", (source,))
+
+    def scrub(self) -> None:
+        """Overwrite what was deleted: merge the index's segments, rewrite the file, empty the write-ahead
+        log."""
+        with self._writing:
+            self._writer.execute("INSERT INTO terms(terms) VALUES ('optimize')")
+            self._writer.execute("VACUUM")
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Close both connections."""
+        with self._writing, self._reading:
+            self._reader.close()
+            self._writer.close()
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def ids(self, source: SourceId | None = None, messages: Sequence[str] | None = None) -> list[PassageId]:
+        """Ids of all passages, or of a source's, or of single messages' passages, in order."""
+        sql, parameters = "SELECT id FROM passages WHERE 1", list[object]()
+        if source is not None:
+            sql, parameters = sql + " AND source = ?", [*parameters, source]
+        if messages is not None:
+            sql, parameters = (
+                sql + f" AND message {_IN}",
+                [*parameters, json.dumps(messages)],
+            )
+        return [PassageId(str(row[0])) for row in self._read(sql + " ORDER BY number", *parameters)]
+
+    def get(self, ids: Sequence[PassageId]) -> dict[PassageId, Passage]:
+        """The passages with these ids; unknown ids are left out."""
+        rows = self._read(f"SELECT {_COLUMNS} {_FROM} WHERE p.id {_IN}", json.dumps(ids))
+        return {passage.id: passage for passage in map(_passage, rows)}
+
+    def first(self, source: SourceId, count: int) -> list[Passage]:
+        """The first passages of a source, in order."""
+        rows = self._read(f"SELECT {_COLUMNS} {_FROM} WHERE p.source = ? ORDER BY p.ordinal LIMIT ?", source, count)
+        return [_passage(row) for row in rows]
+
+    def on_page(self, source: SourceId, page: int) -> list[Passage]:
+        """The passages of one page, in order."""
+        rows = self._read(
+            f"SELECT {_COLUMNS} {_FROM} WHERE p.source = ? AND p.page = ? ORDER BY p.ordinal", source, page
+        )
+        return [_passage(row) for row in rows]
+
+    def of_messages(self, messages: Sequence[str]) -> list[Passage]:
+        """The passages of these messages, in the order they were stored."""
+        rows = self._read(
+            f"SELECT {_COLUMNS} {_FROM} WHERE p.message {_IN} ORDER BY p.number",
+            json.dumps(messages),
+        )
+        return [_passage(row) for row in rows]
+
+    def neighbours(self, passage: Passage) -> list[Passage]:
+        """What stands right before and right after: in a chat along the path, in a document by running
+        number."""
+        rows = self._read(
+            f"SELECT {_COLUMNS} {_FROM} WHERE p.source = ? AND p.ordinal IN (?, ?) AND p.message IS ? "
+            f"UNION SELECT {_COLUMNS} {_FROM} WHERE p.message IS NOT NULL AND (p.parent = ? "
+            "OR p.message = (SELECT parent FROM passages WHERE id = ?)) LIMIT 8",
+            passage.source.id,
+            passage.ordinal - 1,
+            passage.ordinal + 1,
+            passage.place.message,
+            passage.place.message,
+            passage.id,
+        )
+        return [_passage(row) for row in rows]
+
+    def keys(self, ids: Sequence[PassageId]) -> list[tuple[PassageId, str]]:
+        """What is embedded for each passage: its text with its surroundings (keys.py)."""
+        with self._reading:
+            contexts = ((identifier, _context(self._reader, identifier)) for identifier in ids)
+            return [(identifier, context.key()) for identifier, context in contexts if context is not None]
+
+    def match(self, terms: Sequence[str], limit: int, within: Filter) -> list[TermMatch]:
+        """Best passages by BM25 over words and bigrams. The context counts 0.3 of the text itself."""
+        if not terms:
+            return []
+        sql = (
+            "SELECT p.id, -bm25(terms, 1.0, 0.3) AS score FROM terms JOIN passages p ON p.number = terms.rowid "
+            "JOIN sources s ON s.id = p.source WHERE terms MATCH ?"
+        )
+        parameters: list[object] = [" OR ".join(f'"{term}"' for term in terms)]
+        if within.kind is not None:
+            sql, parameters = sql + " AND s.kind = ?", [*parameters, within.kind]
+        if within.sources is not None:
+            sql, parameters = (
+                sql + f" AND p.source {_IN}",
+                [*parameters, json.dumps(within.sources)],
+            )
+        if within.messages is not None:
+            sql += f" AND p.message {_IN}"
+            parameters.append(json.dumps(sorted(within.messages)))
+        rows = self._read(sql + " ORDER BY score DESC LIMIT ?", *parameters, limit)
+        return [TermMatch(PassageId(str(row[0])), float(str(row[1]))) for row in rows]
+
+    def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
+        """In how many passages each term occurs."""
+        rows = self._read(
+            f"SELECT term, doc FROM vocabulary WHERE term {_IN}",
+            json.dumps(terms),
+        )
+        return {str(term): int(str(count)) for term, count in rows}
+
+    def count(self) -> int:
+        """How many passages there are."""
+        return int(str(self._read("SELECT count(*) FROM passages")[0][0]))
+
+    def sources(self, kind: SourceKind | None = None) -> list[Source]:
+        """Every source, oldest first."""
+        rows = self._read(
+            "SELECT id, kind, title, origin FROM sources WHERE ? IS NULL OR kind = ? ORDER BY added",
+            kind,
+            kind,
+        )
+        return [_source(*row) for row in rows]
+
+    def source(self, source: SourceId) -> Source | None:
+        """One source, or None."""
+        rows = self._read("SELECT id, kind, title, origin FROM sources WHERE id = ?", source)
+        return _source(*rows[0]) if rows else None
+
+    def names(self) -> list[tuple[SourceId, str]]:
+        """Every name a document was given, oldest document first."""
+        rows = self._read("SELECT n.source, n.name FROM names n JOIN sources s ON s.id = n.source ORDER BY s.added")
+        return [(SourceId(str(source)), str(name)) for source, name in rows]
+
+    def documents(self) -> list[DocumentRow]:
+        """Every document, newest first."""
+        rows = self._read(
+            "SELECT s.id, s.kind, s.title, s.origin, s.format, s.pages, count(p.id), s.added FROM sources s "
+            "LEFT JOIN passages p ON p.source = s.id WHERE s.kind = ? GROUP BY s.id ORDER BY s.added DESC",
+            SourceKind.DOCUMENT,
+        )
+        return [
+            DocumentRow(_source(*row[:4]), str(row[4]), _integer(row[5]), int(str(row[6])), float(str(row[7])))
+            for row in rows
+        ]
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=5.0)
+    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON"):
+        db.execute(f"PRAGMA {pragma}")
+    return db
+
+
+def _insert(db: sqlite3.Connection, item: NewPassage) -> int:
+    passage, place = item.passage, item.passage.place
+    cursor = db.execute(
+        'INSERT OR IGNORE INTO passages(id, source, ordinal, page, line, start, "end", message, parent, role, time, '
+        "heading, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            passage.id,
+            passage.source.id,
+            passage.ordinal,
+            place.page,
+            place.line,
+            place.start,
+            place.end,
+            place.message,
+            item.parent,
+            passage.role,
+            passage.time,
+            item.heading,
+            passage.text,
+        ),
+    )
+    if cursor.rowcount:
+        db.execute(
+            "INSERT INTO terms(rowid, body, context) VALUES (?, ?, ?)",
+            (cursor.lastrowid, " ".join(tokens(passage.text)), _context_terms(db, passage.id)),
+        )
+    return cursor.rowcount
+
+
+def _context_terms(db: sqlite3.Connection, identifier: str) -> str:
+    context = _context(db, identifier)
+    return "" if context is None else " ".join(tokens(context.surroundings()))
+
+
+def _context(db: sqlite3.Connection, identifier: str) -> Context | None:
+    row = db.execute(
+        "SELECT s.kind, s.title, p.heading, p.time, p.text, "
+        "(SELECT text FROM passages b WHERE b.message = p.parent ORDER BY b.number DESC LIMIT 1) "
+        "FROM passages p JOIN sources s ON s.id = p.source WHERE p.id = ?",
+        (identifier,),
+    ).fetchone()
+    return None if row is None else Context(SourceKind(row[0]), row[1], row[2], row[3], row[4], row[5] or "")
+
+
+def _passage(row: tuple[object, ...]) -> Passage:
+    (identifier, source, kind, title, origin, ordinal, page, line, start, end, message, role, time, text) = row
+    return Passage(
+        id=PassageId(str(identifier)),
+        source=_source(source, kind, title, origin),
+        place=Place(_integer(page), _integer(line), _string(message), int(str(start)), int(str(end))),
+        ordinal=int(str(ordinal)),
+        time=float(str(time)),
+        text=str(text),
+        role=_string(role),
+    )
+
+
+def _source(identifier: object, kind: object, title: object, origin: object) -> Source:
+    return Source(SourceId(str(identifier)), SourceKind(str(kind)), str(title), str(origin))
+
+
+def _integer(value: object) -> int | None:
+    return None if value is None else int(str(value))
+
+
+def _string(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,1 @@
+"""From a question to a fenced block: decide, search, rank, assemble; and afterwards cite."""

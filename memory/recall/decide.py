@@ -1,0 +1,151 @@
+"""Whether to look into the memory at all, and where: rules that can be explained in a sentence. No model
+is asked.
+
+A whole search costs some 50 ms, less than any model's decision; so where the rules are unsure recall
+searches and lets the score decide (recall.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from memory.recall import phrases
+from memory.types import Decision, RecallRequest, Scope, SourceId
+from memory.words import content_terms, fold
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the memory knows that the rules need."""
+
+    passages: int
+    names: tuple[tuple[SourceId, str], ...]
+    """Every file name of every document, oldest first."""
+    unseen: bool
+    """Whether this chat's path holds remembered messages that the model no longer sees."""
+    previous_question: str
+    """What the person asked just before, for follow-ups; empty when there is nothing."""
+
+
+def decide(request: RecallRequest, known: Known) -> Decision:
+    """Scope, reason and query for a question. An empty query with Scope.FILE asks for the files' first
+    passages."""
+    question = request.question.strip()
+    if known.passages == 0:
+        return Decision(Scope.NOTHING, "nothing is stored yet", question)
+    if request.attached:
+        query = "" if is_generic(question) else question
+        return Decision(Scope.FILE, "a file came with this message", query, request.attached, must=True)
+    named = named_files(question, known)
+    if named:
+        query = "" if is_generic(_without_names(question, known)) else question
+        return Decision(Scope.FILE, "the question names a file", query, named, must=True)
+    return (
+        _about_files(request, known, question)
+        or _needs_nothing(question)
+        or _about_the_past(request, known, question)
+        or _speculative(request, known, question)
+    )
+
+
+def _about_files(request: RecallRequest, known: Known, question: str) -> Decision | None:
+    here = request.chat_documents
+    speaks_of_files = bool(phrases.FILE_WORDS.search(question) or phrases.FILE_NAME.search(question))
+    summarises = bool(phrases.SUMMARISING.search(question)) and is_generic(question)
+    if here and summarises:
+        sources = (
+            here if re.search(r"\b(files|documents|both|all|they|them)\b|都|两", question, re.IGNORECASE) else here[-1:]
+        )
+        return Decision(Scope.FILE, "the question asks for the gist of a file of this chat", "", sources, must=True)
+    if not speaks_of_files or not known.names:
+        return None
+    if here:
+        query = "" if is_generic(question) and page_asked(question) is None else question
+        return Decision(Scope.FILE, "the question speaks of a file, and this chat has some", query, here, must=True)
+    if is_generic(question) and page_asked(question) is None:
+        return Decision(
+            Scope.FILE, "the question speaks of a file: the newest one", "", (known.names[-1][0],), must=True
+        )
+    return Decision(
+        Scope.DOCUMENTS, "the question speaks of a file", question, must=bool(phrases.DEFINITE_FILE.search(question))
+    )
+
+
+def _needs_nothing(question: str) -> Decision | None:
+    if not question:
+        return Decision(Scope.NOTHING, "there is no question", question)
+    if phrases.GREETING.match(question):
+        return Decision(Scope.NOTHING, "a greeting or thanks needs no memory", question)
+    if phrases.ARITHMETIC.match(question):
+        return Decision(Scope.NOTHING, "arithmetic needs no memory", question)
+    if phrases.REWRITING.match(question) and not phrases.MEMORY_WORDS.search(question):
+        return Decision(Scope.NOTHING, "it reworks text that is already here", question)
+    return None
+
+
+def _about_the_past(request: RecallRequest, known: Known, question: str) -> Decision | None:
+    telling = bool(phrases.TELLING.match(question)) and not phrases.ASKING.search(question)
+    if phrases.MEMORY_WORDS.search(question) and not telling:
+        if phrases.THIS_CHAT.search(question) and known.unseen:
+            return Decision(Scope.CHAT, "the question points back into this chat", question, must=True)
+        return Decision(Scope.CHATS, "the question points back to an earlier talk", question, must=True)
+    if telling:
+        return Decision(Scope.NOTHING, "it tells something and asks nothing", question)
+    if phrases.OWN_FACT.search(question) and not re.match(
+        r"how (do|can|could|should|would) (i|we)\b", question, re.IGNORECASE
+    ):
+        return Decision(Scope.EVERYTHING, "the question is about your own affairs", question, must=True)
+    return None
+
+
+def _speculative(request: RecallRequest, known: Known, question: str) -> Decision:
+    if phrases.FOLLOW_UP.search(question) and len(content_terms(question)) <= 3 and known.previous_question:
+        query = f"{question}\n{known.previous_question}"
+        return Decision(Scope.EVERYTHING, "a follow-up: searched with the question before it", query)
+    return Decision(Scope.EVERYTHING, "searched in case something stored helps", question)
+
+
+def is_generic(question: str) -> bool:
+    """Whether a question has no content of its own: "what is in the file?", "summarise it", "这是什么"."""
+    if page_asked(question) is not None:
+        return False
+    bare = phrases.GENERIC_CHINESE.sub(" ", question)
+    return all(term in phrases.GENERIC_TERMS for term in content_terms(bare))
+
+
+def page_asked(question: str) -> int | None:
+    """The page number a question names, or None."""
+    match = phrases.PAGE.search(question)
+    return int(next(group for group in match.groups() if group)) if match else None
+
+
+def named_files(question: str, known: Known) -> tuple[SourceId, ...]:
+    """Documents whose name, or distinctive stem, stands in the question; the newest of each name."""
+    folded = fold(question)
+    found: dict[str, SourceId] = {}
+    for source, name in known.names:
+        if any(_stands_in(form, folded) for form in _forms(name)):
+            found[name] = source
+    return tuple(dict.fromkeys(found.values()))
+
+
+def _forms(name: str) -> tuple[str, ...]:
+    stem = PurePath(name).stem
+    # A one-word stem such as "notes" is an ordinary word; "trip_notes" or "report-2024" is a name.
+    distinctive = len(stem) >= 4 and re.search(r"[\d_\- ]", stem) is not None
+    forms = (fold(name), fold(stem), fold(re.sub(r"[_\-]+", " ", stem))) if distinctive else (fold(name),)
+    return tuple(form for form in forms if len(form) >= 4)
+
+
+def _stands_in(form: str, question: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(form)}(?![\w])", question) is not None
+
+
+def _without_names(question: str, known: Known) -> str:
+    folded = fold(question)
+    for _, name in known.names:
+        for form in _forms(name):
+            folded = folded.replace(form, " ")
+    return folded

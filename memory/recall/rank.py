@@ -1,0 +1,63 @@
+"""From candidates to the few passages worth their tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from memory.recall.search import Candidate
+from memory.types import RecallRequest, SourceId
+from memory.words import fold, tokens
+
+_SAME = 0.85
+"""Share of common words from which two passages count as one."""
+_SOURCE_SHARE = 0.6
+_HOME_BOOST = 0.15
+"""For files and messages of this chat, so that of two equal passages the one at hand is taken."""
+
+
+def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, cap_sources: bool) -> list[Candidate]:
+    """At most `limit` candidates, best first: nothing the model sees already, not the question, nothing
+    twice."""
+    question = fold(request.question).strip()
+    at_home = {*request.attached, *request.chat_documents}
+    path = set(request.path)
+
+    def value(candidate: Candidate) -> float:
+        passage = candidate.passage
+        near = passage.source.id in at_home or passage.place.message in path
+        return candidate.score + (_HOME_BOOST if near else 0.0)
+
+    kept: list[Candidate] = []
+    words: list[set[str]] = []
+    for candidate in sorted(candidates, key=value, reverse=True):
+        passage = candidate.passage
+        if passage.place.message is not None and passage.place.message in request.visible:
+            continue
+        if fold(passage.text).strip() == question:
+            continue
+        terms = set(tokens(passage.text))
+        if any(_overlap(terms, other) >= _SAME for other in words):
+            continue
+        kept.append(candidate)
+        words.append(terms)
+        if len(kept) >= 3 * limit:
+            break
+    return _capped(kept, limit) if cap_sources else kept[:limit]
+
+
+def _overlap(one: set[str], other: set[str]) -> float:
+    union = len(one | other)
+    return len(one & other) / union if union else 1.0
+
+
+def _capped(kept: Sequence[Candidate], limit: int) -> list[Candidate]:
+    """No source takes more than its share while others have something to say."""
+    share = max(1, round(_SOURCE_SHARE * limit))
+    taken: Counter[SourceId] = Counter()
+    first: list[Candidate] = []
+    rest: list[Candidate] = []
+    for candidate in kept:
+        taken[candidate.passage.source.id] += 1
+        (first if taken[candidate.passage.source.id] <= share else rest).append(candidate)
+    return (first + rest)[:limit]

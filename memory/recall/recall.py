@@ -1,0 +1,148 @@
+"""The four steps of recall in order: decide, search, rank, assemble."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from memory.passages import Filter
+from memory.recall.assemble import assemble, nothing_found, passages_for
+from memory.recall.decide import Known, decide, page_asked
+from memory.recall.rank import rank
+from memory.recall.search import DEPTH, Candidate, Query, query_of, search
+from memory.store import Store
+from memory.types import Decision, Hit, Passage, Recall, RecallRequest, Scope, SourceKind, TokenCounter
+
+COSINE_MARGIN = 0.5
+COVERAGE_MARGIN = 0.75
+"""Speculative recall injects a passage only above one of these."""
+_HOME_COSINE_MARGIN = 0.25
+_HOME_COVERAGE_MARGIN = 0.35
+"""For files dropped into this chat: people drop a file to ask about it."""
+_TAIL = 0.55
+"""A passage below this share of the best score is left out: it would only mislead."""
+
+
+class Recaller:
+    """Answers recall requests from one store."""
+
+    def __init__(self, store: Store, reads_unspaced: bool) -> None:
+        self._store = store
+        self._reads_unspaced = reads_unspaced
+
+    def recall(self, request: RecallRequest, count: TokenCounter) -> Recall:
+        """Decide, search, rank and assemble for one question."""
+        began = time.perf_counter()
+        decision = decide(request, self._known(request))
+        if decision.scope is Scope.NOTHING:
+            return Recall(decision, seconds=time.perf_counter() - began)
+        limit = passages_for(request.budget_tokens)
+        query = query_of(decision.query, self._reads_unspaced)
+        ranked = self._find(decision, query, request, limit)
+        if not ranked and decision.scope in (Scope.CHAT, Scope.CHATS):
+            wider = Scope.CHATS if decision.scope is Scope.CHAT else Scope.EVERYTHING
+            widened = replace(decision, scope=wider, reason=f"{decision.reason}; nothing there, so searched further")
+            found = self._find(widened, query, request, limit)
+            decision, ranked = (widened, found) if found else (decision, ranked)
+        extra = self._neighbours(ranked, request) if len(ranked) < limit else []
+        block, taken = assemble(ranked, extra, query.terms, request.budget_tokens, count)
+        if not taken:
+            decision, block = self._empty(decision, request, count)
+        return Recall(
+            decision,
+            tuple(Hit(c.passage, round(c.score, 4), round(c.dense, 4), round(c.lexical, 4)) for c in taken),
+            block,
+            count(block) if block else 0,
+            time.perf_counter() - began,
+        )
+
+    def _known(self, request: RecallRequest) -> Known:
+        earlier = self._store.passages.of_messages(request.path)
+        asked = [
+            passage
+            for passage in earlier
+            if passage.role == "user" and passage.text.strip() != request.question.strip()
+        ]
+        return Known(
+            passages=self._store.passages.count(),
+            names=tuple(self._store.passages.names()),
+            unseen=any(passage.place.message not in request.visible for passage in earlier),
+            previous_question=asked[-1].text[:300] if asked else "",
+        )
+
+    def _find(self, decision: Decision, query: Query, request: RecallRequest, limit: int) -> list[Candidate]:
+        if decision.scope is Scope.FILE and not decision.query:
+            return self._first_passages(decision, limit)
+        asked_page = page_asked(decision.query) if decision.scope in (Scope.FILE, Scope.DOCUMENTS) else None
+        if asked_page is not None and (on_page := self._on_page(decision, asked_page)):
+            return on_page[:limit]
+        # What the model sees is filtered out afterwards: search that much deeper.
+        depth = min(DEPTH + len(request.visible), 400)
+        candidates = search(self._store, query, _filter(decision, request), depth)
+        if not decision.must:
+            candidates = [candidate for candidate in candidates if _passes(candidate, query, request)]
+        else:
+            candidates = [candidate for candidate in candidates if candidate.coverage > 0 or candidate.cosine > 0]
+        ranked = rank(candidates, request, limit, cap_sources=decision.scope is not Scope.FILE)
+        best = max((candidate.score for candidate in ranked), default=0.0)
+        return [candidate for candidate in ranked if candidate.score >= _TAIL * best]
+
+    def _first_passages(self, decision: Decision, limit: int) -> list[Candidate]:
+        each = max(1, -(-limit // len(decision.sources)))
+        columns = [self._store.passages.first(source, each) for source in decision.sources]
+        order = [column[row] for row in range(each) for column in columns if row < len(column)]
+        return [_plain(passage) for passage in order[:limit]]
+
+    def _on_page(self, decision: Decision, page: int) -> list[Candidate]:
+        sources = decision.sources or tuple(source.id for source in self._store.passages.sources(SourceKind.DOCUMENT))
+        return [_plain(passage) for source in sources for passage in self._store.passages.on_page(source, page)]
+
+    def _neighbours(self, ranked: Sequence[Candidate], request: RecallRequest) -> list[Candidate]:
+        """What stands around the best passage, for the room that is left."""
+        if not ranked:
+            return []
+        known = {candidate.passage.id for candidate in ranked}
+        around = self._store.passages.neighbours(ranked[0].passage)
+        return [_plain(passage) for passage in _unseen(around, request) if passage.id not in known]
+
+    def _empty(self, decision: Decision, request: RecallRequest, count: TokenCounter) -> tuple[Decision, str]:
+        if decision.must:
+            return decision, nothing_found(request.budget_tokens, count)
+        reason = "nothing stored is close enough to the question"
+        return Decision(Scope.NOTHING, reason, decision.query), ""
+
+
+def _filter(decision: Decision, request: RecallRequest) -> Filter:
+    match decision.scope:
+        case Scope.FILE:
+            return Filter(sources=decision.sources)
+        case Scope.DOCUMENTS:
+            return Filter(kind=SourceKind.DOCUMENT)
+        case Scope.CHATS:
+            return Filter(kind=SourceKind.CHAT)
+        case Scope.CHAT:
+            return Filter(kind=SourceKind.CHAT, messages=frozenset(request.path))
+        case _:
+            return Filter()
+
+
+def _passes(candidate: Candidate, query: Query, request: RecallRequest) -> bool:
+    home = candidate.passage.source.id in request.chat_documents
+    cosine, coverage = (_HOME_COSINE_MARGIN, _HOME_COVERAGE_MARGIN) if home else (COSINE_MARGIN, COVERAGE_MARGIN)
+    trusted = query.dense_weight > 0 and candidate.cosine >= cosine
+    # One shared word of a one-word question is chance.
+    return trusted or (candidate.coverage >= coverage and len(query.terms) > 1)
+
+
+def _plain(passage: Passage) -> Candidate:
+    return Candidate(passage, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _unseen(passages: Iterable[Passage], request: RecallRequest) -> list[Passage]:
+    question = request.question.strip()
+    return [
+        passage
+        for passage in passages
+        if passage.place.message not in request.visible and passage.text.strip() != question
+    ]

@@ -1,0 +1,43 @@
+CREATE TABLE sources (
+    id      TEXT PRIMARY KEY,
+    kind    TEXT NOT NULL,
+    title   TEXT NOT NULL,
+    origin  TEXT NOT NULL DEFAULT '',
+    format  TEXT NOT NULL DEFAULT '',
+    pages   INTEGER,
+    added   REAL NOT NULL
+) STRICT;
+
+-- Every name and path under which a document's bytes were given: the same file in two places is one source.
+CREATE TABLE names (
+    source  TEXT NOT NULL REFERENCES sources(id) ON DELETE CASCADE,
+    name    TEXT NOT NULL,
+    origin  TEXT NOT NULL,
+    PRIMARY KEY (source, name, origin)
+) STRICT;
+
+CREATE TABLE passages (
+    number   INTEGER PRIMARY KEY,
+    id       TEXT NOT NULL UNIQUE,
+    source   TEXT NOT NULL REFERENCES sources(id) ON DELETE CASCADE,
+    ordinal  INTEGER NOT NULL,
+    page     INTEGER,
+    line     INTEGER,
+    start    INTEGER NOT NULL,
+    "end"    INTEGER NOT NULL,
+    message  TEXT,
+    parent   TEXT,
+    role     TEXT,
+    time     REAL NOT NULL,
+    heading  TEXT NOT NULL DEFAULT '',
+    text     TEXT NOT NULL
+) STRICT;
+CREATE INDEX passages_by_place ON passages(source, ordinal);
+CREATE INDEX passages_by_message ON passages(message) WHERE message IS NOT NULL;
+CREATE INDEX passages_by_parent ON passages(parent) WHERE parent IS NOT NULL;
+
+-- Terms made by words.py, joined with spaces; the tokenizer only has to cut at the spaces.
+CREATE VIRTUAL TABLE terms USING fts5(
+    body, context, tokenize = "unicode61 remove_diacritics 0 categories 'L* M* N* Co'"
+);
+CREATE VIRTUAL TABLE vocabulary USING fts5vocab(terms, 'row');

@@ -1,0 +1,169 @@
+"""One door to the text of record, the lexical index inside it, and Chroma: put, find, forget, and keep
+them equal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from memory.embed import Embedder, Vectors
+from memory.passages import Filter, NewPassage, PassageDb, TermMatch
+from memory.types import OnProgress, Passage, PassageId, Progress, RecallError, Source, SourceId
+from memory.vectors import Near, VectorIndex
+
+_ROUND = 256
+"""Passages re-indexed between two looks at what is still missing."""
+_PATIENCE_SECONDS = 60.0
+"""How long a search waits for the embedder to be read from disk (once, at start) before it goes by words
+only."""
+
+
+class Store:
+    """Passages with both indexes. Writers hold a lock for one batch at most; searches hold none of them."""
+
+    def __init__(self, folder: Path, embedder: Embedder, on_progress: OnProgress | None) -> None:
+        """Open the text at once; the vectors are opened, compared and completed in the background."""
+        self.passages = PassageDb(folder / "passages.db")
+        self._folder = folder / "vectors"
+        self._embedder = embedder
+        self._on_progress = on_progress
+        self._vectors: VectorIndex | None = None
+        self._opened = threading.Event()
+        self._complete = threading.Event()
+        self._closing = threading.Event()
+        self._writing = threading.Lock()
+        self.problem = ""
+        """Why there are no vectors, as one sentence; empty while all is well."""
+        self._worker = threading.Thread(target=self._prepare, name="memory-index", daemon=True)
+        self._worker.start()
+
+    # --- keeping Chroma equal to the text -------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        try:
+            vectors = VectorIndex(self._folder, self._embedder.id, self._embedder.dimension)
+            vectors.verify()
+            self._vectors = vectors
+        except RecallError as error:
+            self.problem = str(error)
+        except Exception as error:  # a broken torch or Chroma must not take the words down with it
+            self.problem = f"Search goes by words only ({type(error).__name__}: {error}): reinstall aios-chat."
+        self._opened.set()
+        try:
+            if self._vectors is not None:
+                self._reconcile(self._vectors)
+        except Exception as error:  # as above: reported through `problem`, and tried again at the next start
+            self.problem = f"The vectors could not be completed ({error}): close aios-chat and start it again."
+        self._complete.set()
+
+    def _reconcile(self, vectors: VectorIndex) -> None:
+        there = vectors.ids()
+        wanted = self.passages.ids()
+        with self._writing:
+            vectors.delete(sorted(there.difference(self.passages.ids())))
+        missing = [identifier for identifier in wanted if identifier not in there]
+        for first in range(0, len(missing), _ROUND):
+            part = missing[first : first + _ROUND]
+            known = vectors.known(part)
+
+            def report(done: int, first: int = first) -> None:
+                if self._on_progress is not None:
+                    self._on_progress(Progress("embed", first + done, len(missing)))
+
+            self.index([identifier for identifier in part if identifier not in known], report)
+            if self._closing.is_set():
+                return
+
+    def index(self, ids: Sequence[PassageId], on_done: Callable[[int], None] | None = None) -> None:
+        """Embed these passages and store their vectors, batch by batch. Without vectors yet it is left to
+        `_prepare`."""
+        if self._vectors is None:
+            return
+        keys = self.passages.keys(ids)
+        done = 0
+        for batch in self._embedder.passages([key for _, key in keys]):
+            part = [identifier for identifier, _ in keys[done : done + len(batch)]]
+            self._store(self._vectors, part, batch)
+            done += len(batch)
+            if on_done is not None:
+                on_done(done)
+            if self._closing.is_set():
+                return
+
+    def _store(self, vectors: VectorIndex, ids: Sequence[PassageId], batch: Vectors) -> None:
+        with self._writing:
+            # Between embedding and now a passage may have been forgotten: its vector must not come back.
+            alive = self.passages.get(ids)
+            chosen = [number for number, identifier in enumerate(ids) if identifier in alive]
+            vectors.upsert([alive[ids[number]] for number in chosen], batch[chosen])
+
+    def wait_for_vectors(self, timeout: float | None = _PATIENCE_SECONDS) -> bool:
+        """Wait until the embedder and Chroma are open; False when they are not."""
+        return self._opened.wait(timeout) and self._vectors is not None
+
+    def wait_until_complete(self, timeout: float | None = None) -> bool:
+        """Wait until every passage has its vector (or never will: see `problem`)."""
+        return self._complete.wait(timeout)
+
+    def unindexed(self) -> int:
+        """How many passages have no vector."""
+        count = self.passages.count()
+        return max(0, count - self._vectors.count()) if self._vectors is not None else count
+
+    # --- put and forget -------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        source: Source,
+        added: float,
+        new: Sequence[NewPassage],
+        format_: str = "",
+        pages: int | None = None,
+    ) -> int:
+        """Commit text: from here on it is found by its words. `index` adds the vectors."""
+        return self.passages.put(source, added, new, format_, pages)
+
+    def forget(self, ids: Sequence[PassageId], source: SourceId | None = None) -> int:
+        """Remove passages (and the source's own row): text, terms, vectors, and the freed bytes of the
+        text."""
+        with self._writing:
+            touched = self.passages.delete(ids)
+            if source is not None:
+                self.passages.drop_source(source)
+            if self._vectors is not None:
+                self._vectors.delete(ids)
+            if ids or source is not None:
+                self.passages.scrub()
+        self.index(touched)
+        return len(ids)
+
+    # --- find -----------------------------------------------------------------------------------------------
+
+    def near(self, question: str, limit: int, within: Filter) -> tuple[Vectors | None, list[Near]]:
+        """The question's vector and the nearest passages; (None, []) while there are no vectors."""
+        if not self.wait_for_vectors() or self._vectors is None:
+            return None, []
+        vector = self._embedder.question(question)
+        return vector, self._vectors.near(vector, limit, within.sources, within.kind)
+
+    def cosines(self, vector: Vectors, ids: Sequence[PassageId]) -> dict[PassageId, float]:
+        """Similarity of given passages with a question's vector."""
+        return self._vectors.cosines(vector, ids) if self._vectors is not None else {}
+
+    def match(self, terms: Sequence[str], limit: int, within: Filter) -> list[TermMatch]:
+        """Best passages by their words."""
+        return self.passages.match(terms, limit, within)
+
+    def get(self, ids: Sequence[PassageId]) -> dict[PassageId, Passage]:
+        """Passages by id."""
+        return self.passages.get(ids)
+
+    def close(self) -> None:
+        """End the background work and close the files."""
+        self._closing.set()
+        self._worker.join()
+        with self._writing:
+            if self._vectors is not None:
+                self._vectors.close()
+            self.passages.close()
