@@ -1,0 +1,367 @@
+"""Paged decode attention: one query token a session over its sink pages and its ring pages.
+
+The cache of one layer is `[kv_heads, pages, page_size, head_dim]` for K and for V. A session owns a row of the page
+table: first ceil(S / page_size) sink pages, which hold positions [0, S) (the last may be partly filled), then the ring
+pages; position t >= S lies in ring page `((t - S) // page_size) % R`. `page_pos` says at which position each page now
+begins, -1 for none. The token at t sees [0, S) and [start, t]; a token at t < S sees [0, t].
+
+Two-phase query: a stored key is rotated once, at its own position. Ring keys are scored with `q_window`, rotated at t;
+sink keys with `q_sink`, rotated at `t - (start - S)`, so that their distances are those of StreamingLLM's positions
+inside the cache (arXiv 2309.17453). Softmax runs over both together.
+
+The kernel is split-KV flash decoding (Dao et al., 2023): a program takes every SPLITS-th tile of one session and KV
+head, the query heads of that KV head stand in the rows of one tile so that K and V are read once, and a second kernel
+merges the splits. The grid depends on shapes only; positions are read on the device, so a CUDA graph captures it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.runtime import CompileCase, ceil_div, dot, jit, next_power_of_two, require, tl
+
+MAX_SPLITS = 128
+"""The merge kernel holds one column tile of all splits in registers: 128 x 64 float32 is 64 registers a thread."""
+MAX_GROUP = 16
+"""Query heads a KV head: the rows of the smallest tensor-core tile. With 32 rows and head_dim 256 sm_90 spills."""
+MAX_HEAD_DIM = 256
+_TILE_BYTES = 8 * 1024
+"""Of K, and of V. Compiled for head_dim 128 that is 70 to 80 registers and 37 KB of shared memory, so two programs fit
+on every target; 16 KB tiles take 90 to 141 registers and 70 KB, which leaves room for one on sm_86, 89 and 120."""
+_MERGE_COLUMNS = 64
+_TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+@jit
+def _attend(
+    state: tl.tuple, q: tl.tensor, k_head: tl.tensor, v_head: tl.tensor, k_strides: tl.tuple, v_strides: tl.tuple,
+    table: tl.tensor, page_pos: tl.tensor, first: tl.tensor, end: tl.tensor, low: tl.tensor, high: tl.tensor,
+    scale: tl.tensor, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+) -> tl.tuple:  # fmt: skip
+    """Fold tiles first, first + SPLITS, ... < end into (max, sum, acc); a slot counts when low <= position <= high."""
+    row_max, row_sum, acc = state
+    TILES: tl.constexpr = PAGE_SIZE // BLOCK_N
+    dim = tl.arange(0, BLOCK_D)[None, :]
+    for tile in tl.range(first, end, SPLITS):
+        page = tl.load(table + tile // TILES).to(tl.int64)  # pages x stride passes 2**31 elements in a large pool
+        page_start = tl.load(page_pos + tile // TILES)
+        slot = tile % TILES * BLOCK_N + tl.arange(0, BLOCK_N)
+        seen = (page_start >= 0) & (page_start + slot >= low) & (page_start + slot <= high)
+        read = seen[:, None] & (dim < HEAD_DIM)
+        k = tl.load(k_head + page * k_strides[1] + slot[:, None] * k_strides[2] + dim, mask=read, other=0.0)
+        scores = dot(q, tl.trans(k)) * scale
+        scores = tl.where(seen[None, :], scores, float("-inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, 1))
+        base = tl.where(new_max == float("-inf"), 0.0, new_max)  # -inf - -inf is NaN: nothing was seen so far
+        p = tl.exp2(scores - base[:, None])
+        shrink = tl.exp2(row_max - base)
+        # Masked like K, not only through p = 0: an unwritten slot may hold NaN, and 0 * NaN is NaN (vLLM #30887).
+        v = tl.load(v_head + page * v_strides[1] + slot[:, None] * v_strides[2] + dim, mask=read, other=0.0)
+        acc = acc * shrink[:, None] + dot(p.to(v.dtype), v)
+        row_sum = row_sum * shrink + tl.sum(p, 1)
+        row_max = new_max
+    return row_max, row_sum, acc
+
+
+@jit
+def _decode_split(
+    q_window: tl.tensor, q_sink: tl.tensor, k_pages: tl.tensor, v_pages: tl.tensor, page_table: tl.tensor,
+    page_pos: tl.tensor, sink_tokens: tl.tensor, start: tl.tensor, position: tl.tensor, out: tl.tensor,
+    out_lse: tl.tensor, table_len: tl.tensor, scale: tl.tensor, k_strides: tl.tuple, v_strides: tl.tuple,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+) -> None:  # fmt: skip
+    """One split of one session and KV head: its normalised output and the log2 of its softmax sum."""
+    split, kv_head, session = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    TILES: tl.constexpr = PAGE_SIZE // BLOCK_N
+    sinks, t = tl.load(sink_tokens + session), tl.load(position + session)
+    table, starts = page_table + session * table_len, page_pos + session * table_len
+    k_head, v_head = k_pages + kv_head * k_strides[0], v_pages + kv_head * v_strides[0]
+
+    row, dim = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
+    q_row = (session * tl.num_programs(1) + kv_head) * GROUP + row
+    held = (row < GROUP)[:, None] & (dim < HEAD_DIM)[None, :]
+    q_offset = q_row[:, None] * HEAD_DIM + dim[None, :]
+
+    row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    state = (row_max, tl.zeros([BLOCK_M], tl.float32), tl.zeros([BLOCK_M, BLOCK_D], tl.float32))
+    # Cost follows what the token sees, not the quota: pages behind the newest position are not walked.
+    sinks_seen = tl.maximum(tl.minimum(sinks, t + 1), 0)
+    sink_tiles = tl.cdiv(sinks_seen, BLOCK_N).to(tl.int32)
+    q = tl.load(q_sink + q_offset, mask=held, other=0.0)
+    state = _attend(
+        state, q, k_head, v_head, k_strides, v_strides, table, starts, split, sink_tiles, 0, sinks_seen - 1,
+        scale, HEAD_DIM, PAGE_SIZE, SPLITS, BLOCK_N, BLOCK_D,
+    )  # fmt: skip
+    ring_first = tl.cdiv(sinks, PAGE_SIZE).to(tl.int32)
+    ring_pages = tl.cdiv(tl.maximum(t + 1 - sinks, 0), PAGE_SIZE)
+    ring_end = tl.minimum(ring_first + ring_pages, table_len).to(tl.int32)
+    q = tl.load(q_window + q_offset, mask=held, other=0.0)
+    row_max, row_sum, acc = _attend(
+        state, q, k_head, v_head, k_strides, v_strides, table, starts, ring_first * TILES + split,
+        ring_end * TILES, tl.load(start + session), t, scale, HEAD_DIM, PAGE_SIZE, SPLITS, BLOCK_N, BLOCK_D,
+    )  # fmt: skip
+
+    empty = row_sum == 0.0
+    total = tl.where(empty, 1.0, row_sum)
+    acc = acc / total[:, None]
+    part = q_row * SPLITS + split
+    tl.store(out + part[:, None] * HEAD_DIM + dim[None, :], acc.to(out.dtype.element_ty), mask=held)
+    if SPLITS > 1:
+        lse = tl.where(empty, float("-inf"), row_max + tl.log2(total))
+        tl.store(out_lse + part, lse, mask=row < GROUP)
+
+
+@jit
+def _merge_splits(
+    partial: tl.tensor, partial_lse: tl.tensor, out: tl.tensor,
+    HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, BLOCK_S: tl.constexpr, COLUMNS: tl.constexpr,
+) -> None:  # fmt: skip
+    """Weigh the splits of one query head by 2**lse; a split that saw nothing weighs 0."""
+    row = tl.program_id(0).to(tl.int64)
+    split = tl.arange(0, BLOCK_S)
+    dim = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    lse = tl.load(partial_lse + row * SPLITS + split, mask=split < SPLITS, other=float("-inf"))
+    top = tl.max(lse, 0)
+    weight = tl.exp2(lse - tl.where(top == float("-inf"), 0.0, top))
+    total = tl.sum(weight, 0)
+    read = (split < SPLITS)[:, None] & (dim < HEAD_DIM)[None, :]
+    parts = tl.load(partial + (row * SPLITS + split[:, None]) * HEAD_DIM + dim[None, :], mask=read, other=0.0)
+    merged = tl.sum(parts * weight[:, None], 0) / tl.where(total == 0.0, 1.0, total)
+    tl.store(out + row * HEAD_DIM + dim, merged.to(out.dtype.element_ty), mask=dim < HEAD_DIM)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The sizes of one call, taken from its arguments once they are checked."""
+
+    sessions: int
+    q_heads: int
+    kv_heads: int
+    page_size: int
+    head_dim: int
+    table_len: int
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one KV head."""
+        return self.q_heads // self.kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    """Compile-time sizes of `_decode_split`; a pure function of shapes, so one engine compiles once."""
+
+    block_n: int
+    block_d: int
+    num_warps: int = 4
+    num_stages: int = 5
+    """Two tiles in flight. K and V wait for the page table read of their tile, which takes every second stage: with 3
+    the compiler keeps one buffer and asks for the next tile only after this one is used up."""
+
+    @classmethod
+    def of(cls, head_dim: int, page_size: int, element_size: int) -> _Tiling:
+        """Tiles of at most a page, so that one table read serves a tile; at least the 16 that tensor cores need."""
+        block_d = next_power_of_two(head_dim)
+        block_n = max(16, min(page_size, 64, _TILE_BYTES // (block_d * element_size)))
+        return cls(block_n, block_d)
+
+
+def paged_decode(
+    q_window: Tensor,
+    q_sink: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    page_table: Tensor,
+    page_pos: Tensor,
+    sink_tokens: Tensor,
+    start: Tensor,
+    position: Tensor,
+    *,
+    scale: float | None = None,
+    splits: int = 1,
+) -> Tensor:
+    """Attention of one token a session over its pages, by the Triton kernel; `[sessions, q_heads, head_dim]`.
+
+    - `q_window`, `q_sink`: `[sessions, q_heads, head_dim]`, contiguous, rotated for ring keys and for sink keys.
+    - `k_pages`, `v_pages`: `[kv_heads, pages, page_size, head_dim]`, any strides with the last dimension contiguous;
+      float32, float16 or bfloat16 like q. page_size is a power of two, at least 16; head_dim at most MAX_HEAD_DIM;
+      q_heads a multiple of kv_heads, at most MAX_GROUP times as many.
+    - `page_table` int32 and `page_pos` int64: `[sessions, table_len]`, contiguous, as the module's docstring says.
+      A row shorter than table_len is padded with page_pos -1.
+    - `sink_tokens`, `start`, `position`: int64 `[sessions]`: S, the first visible ring position (>= S), and t.
+      A row with position -1 is unused, as in a graph captured for more sessions: its output is 0.
+    - `scale`: factor on the scores, head_dim ** -0.5 unless given. `splits`: programs a session and KV head, at most
+      MAX_SPLITS; see `decode_splits`.
+
+    Slots that the token does not see are never read, whatever they hold. Raises ValueError naming the argument that is
+    wrong, and KernelUnavailableError on a device without the kernel.
+    """
+    shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, start, position)
+    if shape.page_size < 16 or shape.page_size & (shape.page_size - 1):
+        raise ValueError(f"page_size is {shape.page_size}: the kernel needs a power of two, at least 16")
+    if shape.head_dim > MAX_HEAD_DIM or shape.group > MAX_GROUP:
+        raise ValueError(
+            f"head_dim is {shape.head_dim} and {shape.group} query heads share a KV head: the kernel serves at most "
+            f"{MAX_HEAD_DIM} and {MAX_GROUP}"
+        )
+    if not 1 <= splits <= MAX_SPLITS:
+        raise ValueError(f"splits is {splits}: expected 1 to {MAX_SPLITS}")
+    require("paged_decode", "paged_decode_torch", q_window.device)
+
+    tiling = _Tiling.of(shape.head_dim, shape.page_size, k_pages.element_size())
+    out = torch.empty_like(q_window)
+    rows = shape.sessions * shape.q_heads
+    partial, lse = out, out
+    if splits > 1:
+        partial = out.new_empty((rows, splits, shape.head_dim), dtype=torch.float32)
+        lse = out.new_empty((rows, splits), dtype=torch.float32)
+    scale = shape.head_dim**-0.5 if scale is None else scale
+    with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
+        _decode_split[(splits, shape.kv_heads, shape.sessions)](
+            q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, start, position, partial, lse,
+            shape.table_len, scale * math.log2(math.e), k_pages.stride()[:3], v_pages.stride()[:3],
+            GROUP=shape.group, HEAD_DIM=shape.head_dim, PAGE_SIZE=shape.page_size, SPLITS=splits,
+            BLOCK_M=MAX_GROUP, BLOCK_N=tiling.block_n, BLOCK_D=tiling.block_d,
+            num_warps=tiling.num_warps, num_stages=tiling.num_stages,
+        )  # fmt: skip
+        if splits > 1:
+            _merge_splits[(rows, ceil_div(shape.head_dim, _MERGE_COLUMNS))](
+                partial, lse, out, HEAD_DIM=shape.head_dim, SPLITS=splits,
+                BLOCK_S=next_power_of_two(splits), COLUMNS=_MERGE_COLUMNS,
+            )  # fmt: skip
+    return out
+
+
+def paged_decode_torch(
+    q_window: Tensor,
+    q_sink: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    page_table: Tensor,
+    page_pos: Tensor,
+    sink_tokens: Tensor,
+    start: Tensor,
+    position: Tensor,
+    *,
+    scale: float | None = None,
+    splits: int = 1,
+) -> Tensor:
+    """What `paged_decode` computes, in plain torch and float32, on any device and for any page size.
+
+    Same arguments, result and ValueErrors; `splits` changes nothing here. It gathers the visible slots of one session
+    after another and reads no other slot.
+    """
+    shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, start, position)
+    scale = shape.head_dim**-0.5 if scale is None else scale
+    offset = torch.arange(shape.page_size, device=page_pos.device)
+    entry = torch.arange(shape.table_len, device=page_pos.device)
+    out = torch.empty_like(q_window)
+    for session in range(shape.sessions):
+        sinks, first, t = int(sink_tokens[session]), int(start[session]), int(position[session])
+        in_sink_page = (entry < ceil_div(sinks, shape.page_size))[:, None]
+        held_at = page_pos[session][:, None] + offset
+        allowed = torch.where(in_sink_page, held_at < sinks, held_at >= first)
+        visible = (page_pos[session] >= 0)[:, None] & (held_at <= t) & allowed
+        entries, slots = visible.nonzero(as_tuple=True)
+        pages = page_table[session, entries].long()
+
+        k = k_pages[:, pages, slots].float()
+        v = v_pages[:, pages, slots].float()
+        grouped = (shape.kv_heads, shape.group, shape.head_dim)
+        by_window = q_window[session].float().view(grouped) @ k.transpose(1, 2)
+        by_sink = q_sink[session].float().view(grouped) @ k.transpose(1, 2)
+        scores = torch.where(in_sink_page[entries, 0], by_sink, by_window) * scale
+        out[session] = (scores.softmax(-1) @ v).view(shape.q_heads, shape.head_dim)
+    return out
+
+
+def decode_splits(sessions: int, kv_heads: int, table_len: int, page_size: int, processors: int) -> int:
+    """Splits for `paged_decode`: two programs for each of the GPU's `processors`, at least 128 tokens a split.
+
+    Depends on the quota and the batch, never on a position, so that a captured graph stays valid.
+    """
+    wanted = ceil_div(2 * processors, sessions * kv_heads)
+    return max(1, min(wanted, ceil_div(table_len * page_size, 128), MAX_SPLITS))
+
+
+def _check(
+    q_window: Tensor, q_sink: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, page_pos: Tensor,
+    sink_tokens: Tensor, start: Tensor, position: Tensor,
+) -> _Shape:  # fmt: skip
+    """Raise ValueError with one sentence about the first argument that does not fit; looks at no values."""
+    for name, tensor, dims in (
+        ("q_window", q_window, "[sessions, q_heads, head_dim]"),
+        ("k_pages", k_pages, "[kv_heads, pages, page_size, head_dim]"),
+        ("page_table", page_table, "[sessions, table_len]"),
+    ):
+        if tensor.ndim != dims.count(",") + 1 or 0 in tensor.shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: expected {dims}, none of them 0")
+    sessions, q_heads, head_dim = q_window.shape
+    kv_heads, _, page_size, _ = k_pages.shape
+    if q_window.dtype not in _TYPES:
+        raise ValueError(f"q_window is {q_window.dtype}: expected float32, float16 or bfloat16")
+    if q_heads % kv_heads:
+        raise ValueError(f"q_window has {q_heads} heads: expected a multiple of the {kv_heads} heads of k_pages")
+
+    table = (sessions, page_table.shape[1])
+    pages = (*k_pages.shape[:3], head_dim)
+    for name, tensor, size, dtype in (
+        ("q_window", q_window, tuple(q_window.shape), q_window.dtype),
+        ("q_sink", q_sink, tuple(q_window.shape), q_window.dtype),
+        ("k_pages", k_pages, pages, q_window.dtype),
+        ("v_pages", v_pages, pages, q_window.dtype),
+        ("page_table", page_table, table, torch.int32),
+        ("page_pos", page_pos, table, torch.int64),
+        ("sink_tokens", sink_tokens, (sessions,), torch.int64),
+        ("start", start, (sessions,), torch.int64),
+        ("position", position, (sessions,), torch.int64),
+    ):
+        if tuple(tensor.shape) != size:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: expected {size}")
+        if tensor.dtype != dtype:
+            raise ValueError(f"{name} is {tensor.dtype}: expected {dtype}")
+        if tensor.device != q_window.device:
+            raise ValueError(f"{name} is on {tensor.device}: expected {q_window.device}, where q_window is")
+        strided = name.endswith("_pages")
+        if not (tensor.stride(-1) == 1 if strided else tensor.is_contiguous()):
+            raise ValueError(f"{name} is not contiguous{' in its last dimension' if strided else ''}")
+    return _Shape(sessions, q_heads, kv_heads, page_size, head_dim, page_table.shape[1])
+
+
+def compile_cases() -> Iterator[CompileCase]:
+    """What `python -m kernels.compile` builds: the three types, every head size and page size, one split and many."""
+    bf16, fp16, fp32 = torch.bfloat16, torch.float16, torch.float32
+    for dtype, head_dim, page_size, group, splits in (
+        (bf16, 64, 16, 3, 8), (bf16, 80, 32, 1, 1), (fp16, 96, 64, 1, 8), (bf16, 128, 64, 4, 8),
+        (fp16, 128, 128, 16, 8), (bf16, 256, 64, 2, 1), (fp32, 64, 64, 3, 8),
+    ):  # fmt: skip
+        tiling = _Tiling.of(head_dim, page_size, dtype.itemsize)
+        values = f"*{_TYPES[dtype]}:16"
+        output = "*fp32:16" if splits > 1 else values
+        strides = ("i32:16", "i32:16", "i32:16")
+        yield CompileCase(
+            f"decode_split {_TYPES[dtype]} d{head_dim} page{page_size} group{group} splits{splits}",
+            _decode_split,
+            dict.fromkeys(("q_window", "q_sink", "k_pages", "v_pages"), values)
+            | {"page_table": "*i32:16"}
+            | dict.fromkeys(("page_pos", "sink_tokens", "start", "position"), "*i64:16")
+            | {"out": output, "out_lse": output, "table_len": "i32", "scale": "fp32"}
+            | {"k_strides": strides, "v_strides": strides},
+            {"GROUP": group, "HEAD_DIM": head_dim, "PAGE_SIZE": page_size, "SPLITS": splits,
+             "BLOCK_M": MAX_GROUP, "BLOCK_N": tiling.block_n, "BLOCK_D": tiling.block_d},
+            tiling.num_warps, tiling.num_stages,
+        )  # fmt: skip
+    for head_dim, splits in ((64, 8), (256, MAX_SPLITS)):
+        yield CompileCase(
+            f"merge_splits bf16 d{head_dim} splits{splits}", _merge_splits,
+            {"partial": "*fp32:16", "partial_lse": "*fp32:16", "out": "*bf16:16"},
+            {"HEAD_DIM": head_dim, "SPLITS": splits, "BLOCK_S": next_power_of_two(splits),
+             "COLUMNS": _MERGE_COLUMNS}, 4, 3,
+        )  # fmt: skip
