@@ -129,8 +129,7 @@ def _make_private(folder: Path) -> None:
         raise PathsError(f"The folder {folder} cannot be made: {why(error)}.") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PathsError(
-            f"The folder {folder} cannot be written: "
-            f"change its permissions, or set {HOME_VARIABLE} to another folder."
+            f"The folder {folder} cannot be written: change its permissions, or set {HOME_VARIABLE} to another folder."
         )
 
 

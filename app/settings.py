@@ -197,9 +197,7 @@ class Settings:
         ),
         "Languages to look for in images and scanned pages.",
     )
-    theme: str = _option(
-        "textual-dark", _matching(r"[A-Za-z0-9_-]+", "the name of a theme"), "The screen's colours."
-    )
+    theme: str = _option("textual-dark", _matching(r"[A-Za-z0-9_-]+", "the name of a theme"), "The screen's colours.")
     notices: tuple[str, ...] = ()
     """What was adjusted or not understood while loading, one sentence each."""
 
@@ -248,9 +246,7 @@ def load_settings(
     settings = Settings(**cast(dict[str, Any], values))
     known = {o.env for o in OPTIONS} | NOT_OPTIONS
     strange = sorted(n for n in environ if n.startswith(ENV_PREFIX) and n not in known)
-    notices = tuple(
-        f"{name} is set in the environment but is not an option{_nearest_env(name)}." for name in strange
-    )
+    notices = tuple(f"{name} is set in the environment but is not an option{_nearest_env(name)}." for name in strange)
     return _whole_pages(replace(settings, notices=notices))
 
 

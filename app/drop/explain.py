@@ -12,9 +12,7 @@ from app.drop.classify import PathKind, Probe, probe
 VSCODE_STRIPS = "`$|&>#!^*;<~"
 """Characters that VS Code's terminal deletes from a dropped path."""
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
-_REMOTE = re.compile(
-    r"['\"]?((sftp|smb|ftp|davs?|mtp|google-drive|ssh)://|file://(?!/|localhost/))", re.IGNORECASE
-)
+_REMOTE = re.compile(r"['\"]?((sftp|smb|ftp|davs?|mtp|google-drive|ssh)://|file://(?!/|localhost/))", re.IGNORECASE)
 _MOST_SHOWN = 80
 _LONGEST_NAME = 255
 
@@ -34,9 +32,7 @@ def explain(text: str, environ: Mapping[str, str] | None = None, look: Probe = p
     if _WINDOWS.match(name) and os.name == "posix":
         return f"{shown} is a Windows path: give the path as it is on this machine."
     if environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"):
-        return (
-            f"There is no {shown} here: over ssh a drop names a file of your own machine; copy it over first."
-        )
+        return f"There is no {shown} here: over ssh a drop names a file of your own machine; copy it over first."
     if environ.get("TERM_PROGRAM") == "vscode":
         return (
             f"There is no {shown}: the VS Code terminal deletes {VSCODE_STRIPS} from a dropped name,"
@@ -59,8 +55,4 @@ def _missing(text: str, look: Probe) -> str | None:
 def _is_likely(name: str) -> bool:
     """Not words that happen to begin with a slash: "/help me", "~ 5 %", a pasted stack trace."""
     parts = re.split(r"[\\/]", name.rstrip("\\/"))
-    return (
-        len(parts) > 2
-        and all(len(part) <= _LONGEST_NAME for part in parts)
-        and not re.search(r"[\r\n]", name)
-    )
+    return len(parts) > 2 and all(len(part) <= _LONGEST_NAME for part in parts) and not re.search(r"[\r\n]", name)

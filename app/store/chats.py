@@ -83,9 +83,7 @@ def find(connection: sqlite3.Connection, given: str) -> Chat | None:
             return found[0]
         if found:
             some = ", ".join(f"{chat.id} ({chat.title or 'untitled'})" for chat in found[:3])
-            raise StoreError(
-                f"{given!r} fits {len(found)} chats: write more of the id of one, such as {some}."
-            )
+            raise StoreError(f"{given!r} fits {len(found)} chats: write more of the id of one, such as {some}.")
     return None
 
 
@@ -128,9 +126,7 @@ def delete(connection: sqlite3.Connection, chat: ChatId) -> Deleted:
         "SELECT DISTINCT staged, document FROM attachments WHERE message IN (SELECT value FROM json_each(?))",
         (json.dumps(ids),),
     ).fetchall()
-    connection.execute(
-        "DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),)
-    )
+    connection.execute("DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
     connection.execute(
         "DELETE FROM outbox WHERE kind = ? AND key IN (SELECT value FROM json_each(?))",
         (OutboxKind.REMEMBER, json.dumps(ids)),
@@ -214,10 +210,7 @@ def _released(
 
 
 def _known(connection: sqlite3.Connection, column: str, value: str) -> bool:
-    return (
-        connection.execute(f"SELECT 1 FROM attachments WHERE {column} = ? LIMIT 1", (value,)).fetchone()
-        is not None
-    )
+    return connection.execute(f"SELECT 1 FROM attachments WHERE {column} = ? LIMIT 1", (value,)).fetchone() is not None
 
 
 def home(connection: sqlite3.Connection, message: MessageId) -> Chat | None:

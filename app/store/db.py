@@ -176,8 +176,6 @@ def _sentence(error: sqlite3.Error, path: Path) -> str:
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return f"{path} is damaged: move it elsewhere to start afresh, or put a backup in its place."
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return (
-                f"Another program has been writing to {path} for {BUSY_SECONDS:g} s: close it and try again."
-            )
+            return f"Another program has been writing to {path} for {BUSY_SECONDS:g} s: close it and try again."
         case _:
             return f"{path} cannot be used: {error}."

@@ -70,9 +70,7 @@ def recover(connection: sqlite3.Connection, is_alive: Callable[[str], bool]) -> 
 
     `is_alive` tells of a writer's token whether its program still runs.
     """
-    streaming = connection.execute(
-        "SELECT id, writer FROM messages WHERE status = 'streaming' ORDER BY seq"
-    ).fetchall()
+    streaming = connection.execute("SELECT id, writer FROM messages WHERE status = 'streaming' ORDER BY seq").fetchall()
     dead = {writer: not is_alive(writer) for writer in {writer for _, writer in streaming}}
     lost = [MessageId(id_) for id_, writer in streaming if dead[writer]]
     for message in lost:
@@ -82,9 +80,7 @@ def recover(connection: sqlite3.Connection, is_alive: Callable[[str], bool]) -> 
             (MessageStatus.INTERRUPTED, message),
         )
         connection.execute("DELETE FROM journal WHERE message = ?", (message,))
-    unqueued = connection.execute(
-        "SELECT id FROM messages WHERE queued = 0 AND status <> 'streaming' ORDER BY seq"
-    )
+    unqueued = connection.execute("SELECT id FROM messages WHERE queued = 0 AND status <> 'streaming' ORDER BY seq")
     _queue(connection, [MessageId(id_) for (id_,) in unqueued.fetchall()])
     outbox.retry_all(connection)
     return [messages.need(connection, message) for message in lost]
@@ -93,9 +89,7 @@ def recover(connection: sqlite3.Connection, is_alive: Callable[[str], bool]) -> 
 def _queue(connection: sqlite3.Connection, ids: Sequence[MessageId]) -> None:
     """Put each message into the outbox once; one that says nothing is only marked."""
     for message in ids:
-        row = connection.execute(
-            "SELECT text FROM messages WHERE id = ? AND queued = 0", (message,)
-        ).fetchone()
+        row = connection.execute("SELECT text FROM messages WHERE id = ? AND queued = 0", (message,)).fetchone()
         if row is None:
             continue
         if row[0].strip():

@@ -52,12 +52,9 @@ def add_user(
     head, title = _head_and_title(connection, chat)
     if quote is not None:
         need(connection, quote)
-    message = _insert(
-        connection, chat, head, Role.USER, rows.clean(text), MessageStatus.COMPLETE, quote=quote
-    )
+    message = _insert(connection, chat, head, Role.USER, rows.clean(text), MessageStatus.COMPLETE, quote=quote)
     connection.executemany(
-        "INSERT INTO attachments (message, ordinal, name, origin, staged, document)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO attachments (message, ordinal, name, origin, staged, document) VALUES (?, ?, ?, ?, ?, ?)",
         [
             (message, n, rows.clean(a.name), rows.clean(a.origin), rows.clean(a.staged), a.document)
             for n, a in enumerate(attachments)
@@ -122,9 +119,7 @@ def automatic_title(text: str) -> str:
     return words.rstrip() + "…"
 
 
-def set_recall(
-    connection: sqlite3.Connection, message: MessageId, block: str, passages: Sequence[Passage]
-) -> Message:
+def set_recall(connection: sqlite3.Connection, message: MessageId, block: str, passages: Sequence[Passage]) -> Message:
     """Keep what was recalled for a user message, as it stands in the prompt."""
     connection.execute(
         "UPDATE messages SET block = ?, passages = ? WHERE id = ?",
@@ -133,9 +128,7 @@ def set_recall(
     return need(connection, message)
 
 
-def path(
-    connection: sqlite3.Connection, chat: ChatId, limit: int | None, before: MessageId | None
-) -> list[Message]:
+def path(connection: sqlite3.Connection, chat: ChatId, limit: int | None, before: MessageId | None) -> list[Message]:
     """The last `limit` messages of the chat's path (those above `before` where it is given), oldest first."""
     tip, _ = _head_and_title(connection, chat)
     if before is not None:
@@ -161,9 +154,7 @@ def path_length(connection: sqlite3.Connection, chat: ChatId) -> int:
 
 def set_document(connection: sqlite3.Connection, staged: str, document: DocumentId) -> int:
     """The staged file is this document now; the number of attachments that learnt it."""
-    cursor = connection.execute(
-        "UPDATE attachments SET document = ? WHERE staged = ?", (document, rows.clean(staged))
-    )
+    cursor = connection.execute("UPDATE attachments SET document = ? WHERE staged = ?", (document, rows.clean(staged)))
     return cursor.rowcount
 
 
@@ -180,8 +171,6 @@ def chat_documents(connection: sqlite3.Connection, chat: ChatId) -> tuple[Docume
 
 def delete_document(connection: sqlite3.Connection, document: DocumentId) -> tuple[str, ...]:
     """Detach a document from every message; the staged copies that nothing needs any more."""
-    staged = connection.execute(
-        "SELECT DISTINCT staged FROM attachments WHERE document = ?", (document,)
-    ).fetchall()
+    staged = connection.execute("SELECT DISTINCT staged FROM attachments WHERE document = ?", (document,)).fetchall()
     connection.execute("UPDATE attachments SET document = NULL, staged = '' WHERE document = ?", (document,))
     return tuple(sorted(path for (path,) in staged if path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.store import rows
@@ -15,6 +16,7 @@ SNIPPET_SIDE = 60
 SHORTEST_TRIGRAM = 3
 # Two characters that Unicode keeps free of any meaning: no text holds them.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+_EDGES = re.compile(r"^[\W_]+|[\W_]+$")
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
 
 
@@ -33,36 +35,43 @@ class _Terms:
     pieces: tuple[str, ...]
     """Found by trigram."""
     scraps: tuple[str, ...]
-    """Too short for a trigram, or no word at all: found by reading every message."""
+    """Too short for a trigram: found by reading every message."""
 
 
 def search(connection: sqlite3.Connection, query: str, limit: int) -> list[MessageHit]:
     """Messages that hold every word of `query` (the last as a beginning), best first.
 
-    Where no message has them as words, messages that have them inside words.
+    A word with a sign at its edge ("C++", "100%") is looked for as it stands. Where no message holds them all, the
+    signs are left out; and then words are looked for inside words.
     """
     terms = [term for term in rows.clean(query).replace("\0", " ").split() if term]
     if not terms or limit <= 0:
         return []
-    as_words = _sort_out(terms, by_words=True)
-    hits = _run(connection, as_words, limit)
-    if not hits and as_words.words:
-        hits = _run(connection, _sort_out(terms, by_words=False), limit)
-    return hits
+    bare = [term for term in (_EDGES.sub("", term) for term in terms) if term]
+    for attempt in (_sort_out(terms, _is_word), _sort_out(bare, _is_word), _sort_out(bare, _never)):
+        hits = _run(connection, attempt, limit) if any((attempt.words, attempt.pieces, attempt.scraps)) else []
+        if hits:
+            return hits
+    return []
 
 
-def _sort_out(terms: list[str], *, by_words: bool) -> _Terms:
-    words, pieces, scraps = [], [], []
-    for term in terms:
-        if not any(character.isalnum() for character in term):
-            scraps.append(term)
-        elif by_words and not _CJK.search(term):
-            words.append(term)
-        elif len(term) >= SHORTEST_TRIGRAM:
-            pieces.append(term)
-        else:
-            scraps.append(term)
-    return _Terms(tuple(words), tuple(pieces), tuple(scraps))
+def _is_word(term: str) -> bool:
+    """Whether unicode61 finds this term: no CJK, and no sign at its edge that it would drop."""
+    return term[0].isalnum() and term[-1].isalnum() and not _CJK.search(term)
+
+
+def _never(_: str) -> bool:
+    return False
+
+
+def _sort_out(terms: list[str], is_word: Callable[[str], bool]) -> _Terms:
+    words = [term for term in terms if is_word(term)]
+    others = [term for term in terms if not is_word(term)]
+    return _Terms(
+        words=tuple(words),
+        pieces=tuple(term for term in others if len(term) >= SHORTEST_TRIGRAM),
+        scraps=tuple(term for term in others if len(term) < SHORTEST_TRIGRAM),
+    )
 
 
 def _run(connection: sqlite3.Connection, terms: _Terms, limit: int) -> list[MessageHit]:
@@ -93,8 +102,7 @@ def _run(connection: sqlite3.Connection, terms: _Terms, limit: int) -> list[Mess
         ).fetchall()
     messages = rows.to_messages(connection, [row[:-1] for row in found])
     return [
-        _hit(message, row[-1] or _cut(message.text, terms.scraps))
-        for message, row in zip(messages, found, strict=True)
+        _hit(message, row[-1] or _cut(message.text, terms.scraps)) for message, row in zip(messages, found, strict=True)
     ]
 
 

@@ -182,9 +182,7 @@ class Store:
         """
         own = self._writer.token if self._writer is not None else None
         with self._database.write() as connection:
-            return journal.recover(
-                connection, lambda token: token == own or writer_is_alive(self._folder, token)
-            )
+            return journal.recover(connection, lambda token: token == own or writer_is_alive(self._folder, token))
 
     def _become_writer(self) -> Writer:
         with self._writer_lock:

@@ -72,19 +72,18 @@ CREATE VIRTUAL TABLE message_words USING fts5 (
 CREATE VIRTUAL TABLE message_trigrams USING fts5 (
     text, content = 'messages', content_rowid = 'seq', tokenize = 'trigram'
 );
-CREATE TRIGGER messages_inserted AFTER INSERT ON messages WHEN new.text <> '' BEGIN
+CREATE TRIGGER messages_inserted AFTER INSERT ON messages BEGIN
     INSERT INTO message_words (rowid, text) VALUES (new.seq, new.text);
     INSERT INTO message_trigrams (rowid, text) VALUES (new.seq, new.text);
 END;
-CREATE TRIGGER messages_deleted AFTER DELETE ON messages WHEN old.text <> '' BEGIN
+CREATE TRIGGER messages_deleted AFTER DELETE ON messages BEGIN
     INSERT INTO message_words (message_words, rowid, text) VALUES ('delete', old.seq, old.text);
     INSERT INTO message_trigrams (message_trigrams, rowid, text) VALUES ('delete', old.seq, old.text);
 END;
-CREATE TRIGGER messages_emptied AFTER UPDATE OF text ON messages WHEN old.text <> '' AND old.text <> new.text BEGIN
+-- One trigger for both halves: SQLite does not say in which order two of them would run.
+CREATE TRIGGER messages_rewritten AFTER UPDATE OF text ON messages BEGIN
     INSERT INTO message_words (message_words, rowid, text) VALUES ('delete', old.seq, old.text);
     INSERT INTO message_trigrams (message_trigrams, rowid, text) VALUES ('delete', old.seq, old.text);
-END;
-CREATE TRIGGER messages_filled AFTER UPDATE OF text ON messages WHEN new.text <> '' AND old.text <> new.text BEGIN
     INSERT INTO message_words (rowid, text) VALUES (new.seq, new.text);
     INSERT INTO message_trigrams (rowid, text) VALUES (new.seq, new.text);
 END;

@@ -45,9 +45,7 @@ def test_the_same_bytes_are_on_the_disk_once(tmp_path, files):
     (tmp_path / "x" / "one.txt").write_text("same")
     (tmp_path / "y" / "one.txt").write_text("same")
     (tmp_path / "y" / "two.md").write_text("same")
-    staged = [
-        stage(tmp_path / name, files).attachment.staged for name in ("x/one.txt", "y/one.txt", "y/two.md")
-    ]
+    staged = [stage(tmp_path / name, files).attachment.staged for name in ("x/one.txt", "y/one.txt", "y/two.md")]
     assert staged[0] == staged[1] != staged[2]
     assert len({os.stat(path).st_ino for path in staged}) == 1
     assert unstage(staged[0], files)

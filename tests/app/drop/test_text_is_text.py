@@ -122,9 +122,7 @@ def test_a_drop_that_names_nothing_is_explained_in_one_sentence(text, environ, s
     assert "\n" not in sentence
 
 
-@pytest.mark.parametrize(
-    "text", ["", "hello", "README.md", "/help me with this", "~ 5 %", "/tmp/a\nand so on"]
-)
+@pytest.mark.parametrize("text", ["", "hello", "README.md", "/help me with this", "~ 5 %", "/tmp/a\nand so on"])
 def test_words_need_no_explanation(text):
     assert explain(text, {}) == ""
 
