@@ -158,8 +158,7 @@ class ChildProcess:
             log = await asyncio.to_thread(_open_log, self.log_file)
         except OSError as error:
             raise HostError(
-                f"The {self.name} cannot be started: its log {self.log_file} cannot be written "
-                f"({error.strerror})."
+                f"The {self.name} cannot be started: its log {self.log_file} cannot be written ({error.strerror})."
             ) from error
         with log:
             async with open_pipes(self._receive) as (pipes, child_read, child_write):

@@ -210,9 +210,7 @@ def serve(
         on_stop()
 
 
-def _answer(
-    channel: Channel, call: Call, handler: Handler | None, expected: tuple[type[Exception], ...]
-) -> None:
+def _answer(channel: Channel, call: Call, handler: Handler | None, expected: tuple[type[Exception], ...]) -> None:
     context = Context(call.id, channel)
     try:
         if handler is None:
