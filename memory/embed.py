@@ -84,7 +84,9 @@ class Embedder:
         model = self.load()
         for first in range(0, len(texts), BATCH):
             with self._turn():
-                yield _float32(model.encode_document(list(texts[first : first + BATCH]), **_ENCODE))
+                batch = _float32(model.encode_document(list(texts[first : first + BATCH]), **_ENCODE))
+            # Outside the turn: while the caller stores this batch, questions may use the model.
+            yield batch
 
     def question(self, text: str) -> Vectors:
         """Vector of one query, shape [dimension]; waits for one batch at most."""

