@@ -58,6 +58,14 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """Pushed while a child starts: `done` of `total` steps (layers, or passages being embedded anew)."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineReady:
     """The model that was loaded, and what it costs."""
 

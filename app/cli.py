@@ -1,0 +1,225 @@
+"""The commands of `aios-chat`. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from typer._click.exceptions import ClickException  # typer carries its own copy of click and exports only a part
+
+from app.settings import Settings, load_settings
+
+FAILED, MISUSED = 1, 2
+
+
+class Misuse(Exception):  # noqa: N818 - a sentence for the person, as click's own are
+    """What was typed makes no sense: one sentence with what to type instead."""
+
+
+cli = typer.Typer(
+    name="aios-chat",
+    help="Chat with a model on this machine. Chats never have to end: what leaves the window is recalled from disk.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"aios-chat {version('aios-chat')}")
+        raise typer.Exit
+
+
+@cli.callback(invoke_without_command=True)
+def main_options(
+    context: typer.Context,
+    model: Annotated[str | None, typer.Option(help="starter, a .gguf file, a model folder or a hub id.")] = None,
+    window: Annotated[int | None, typer.Option(help="The quota of a chat's window, in tokens.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Processor threads for the model.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest word.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answer.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The longest answer, in tokens.")] = None,
+    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    recall: Annotated[str | None, typer.Option(help="on or off.")] = None,
+    chat: Annotated[str | None, typer.Option(help="Open this chat on the screen (id or title).")] = None,
+    _shown: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Without a command: the chat screen."""
+    from app.paths import Paths
+
+    overrides: dict[str, object] = {
+        "model": model,
+        "window_tokens": window,
+        "device": device,
+        "threads": threads,
+        "temperature": temperature,
+        "seed": seed,
+        "max_tokens": max_tokens,
+        "system_prompt": system,
+        "recall": recall,
+    }
+    context.obj = load_settings(Paths.default().config_file, overrides)
+    if context.invoked_subcommand is None:
+        from app.commands.screen import screen
+
+        raise typer.Exit(screen(context.obj, chat))
+
+
+@cli.command()
+def ask(
+    context: typer.Context,
+    question: Annotated[str, typer.Argument(help="The question; text on stdin is added to it.")] = "",
+    chat: Annotated[str | None, typer.Option(help="Go on with this chat (id or title).")] = None,
+    file: Annotated[list[Path] | None, typer.Option(help="Attach a file; may be repeated.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Ask one question; the answer goes to stdout."""
+    from app.commands.ask import Ask
+    from app.commands.ask import ask as work
+    from app.commands.session import run
+
+    piped = "" if sys.stdin.isatty() else sys.stdin.read().strip()
+    if not question.strip() and not piped:
+        raise Misuse('There is no question; write it after "ask" or pipe it in.')
+    request = Ask(question, piped, chat, tuple(file or ()), as_json, quiet)
+    raise typer.Exit(run(lambda: work(_settings(context), request)))
+
+
+@cli.command()
+def ingest(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(help="Files, or folders of files.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Read files into the memory."""
+    from app.commands.memory import ingest as work
+    from app.commands.session import run
+
+    raise typer.Exit(run(lambda: work(_settings(context), tuple(paths), json=as_json, quiet=quiet)))
+
+
+@cli.command()
+def search(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    kind: Annotated[str | None, typer.Option(help="chat or document.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many passages.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Search all chats and files."""
+    from app.commands.memory import search as work
+    from app.commands.session import run
+    from app.host.wire import SourceKind
+
+    if kind is not None and kind not in list(SourceKind):
+        raise Misuse(f"--kind is {kind!r}; it must be chat or document.")
+    wanted = None if kind is None else SourceKind(kind)
+    raise typer.Exit(run(lambda: work(_settings(context), query, kind=wanted, limit=limit, json=as_json)))
+
+
+@cli.command()
+def chats(context: typer.Context, as_json: Json = False) -> None:
+    """List the chats."""
+    from app.commands.chats import chats as work
+    from app.commands.session import run
+
+    raise typer.Exit(run(lambda: work(_settings(context), json=as_json)))
+
+
+@cli.command()
+def favorites(context: typer.Context, as_json: Json = False) -> None:
+    """List the starred messages."""
+    from app.commands.chats import favorites as work
+    from app.commands.session import run
+
+    raise typer.Exit(run(lambda: work(_settings(context), json=as_json)))
+
+
+@cli.command()
+def export(
+    context: typer.Context,
+    chat: Annotated[str, typer.Argument(help="The chat's id, its beginning, or its title.")],
+    as_json: Json = False,
+) -> None:
+    """Print a chat as Markdown (or JSON)."""
+    from app.commands.chats import export as work
+    from app.commands.session import run
+
+    raise typer.Exit(run(lambda: work(_settings(context), chat, json=as_json)))
+
+
+@cli.command()
+def doctor(context: typer.Context, as_json: Json = False) -> None:
+    """Check this machine and say what to mend."""
+    from app.commands.machine import doctor as work
+
+    raise typer.Exit(work(_settings(context), json=as_json))
+
+
+@cli.command()
+def models(context: typer.Context, as_json: Json = False) -> None:
+    """List models and what they cost."""
+    from app.commands.machine import models as work
+
+    raise typer.Exit(work(_settings(context), json=as_json))
+
+
+def _settings(context: typer.Context) -> Settings:
+    settings = context.obj
+    assert isinstance(settings, Settings)
+    return settings
+
+
+def main() -> NoReturn:
+    """The console script: every failure is one sentence on stderr and an exit code."""
+    sys.exit(_guarded(lambda: typer.main.get_command(cli).main(standalone_mode=False, prog_name="aios-chat")))
+
+
+def _guarded(command: Callable[[], object]) -> int:
+    from app.models.errors import ModelError
+    from app.paths import PathsError
+    from app.ports import DeskError
+    from app.settings import SettingsError
+    from app.store.db import StoreError
+
+    try:
+        code = command()
+        return code if isinstance(code, int) else 0
+    except (ClickException, Misuse) as error:
+        sentence = error.format_message() if isinstance(error, ClickException) else str(error)
+        return _sentence(f"{sentence.rstrip('.')}. See aios-chat --help.", MISUSED)
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+    except SettingsError as error:
+        return _sentence(str(error), MISUSED)
+    except (DeskError, PathsError, StoreError, ModelError) as error:
+        return _sentence(str(error), FAILED)
+    except BrokenPipeError:
+        # The reader of a pipe has gone (head, less); what is still buffered must not raise again at exit.
+        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+        return FAILED
+
+
+def _sentence(text: str, code: int) -> int:
+    print(f"aios-chat: {text}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""`aios-chat ask`: one question, answered on stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from app.commands.session import Progress, as_json, opened
+from app.desk import Desk
+from app.events import AnswerDelta, AnswerDone, Event, JobChanged, JobPhase, Notice, Severity
+from app.ids import ChatId
+from app.settings import Settings
+from app.store.types import Attachment, Message, MessageStatus
+
+MOST_INLINE = 2000
+"""Characters of piped text that go into the question; more becomes a document, as a dropped file does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What `ask` was given. `piped` is the text on stdin, "" for none."""
+
+    question: str
+    piped: str = ""
+    chat: str | None = None
+    files: tuple[Path, ...] = ()
+    json: bool = False
+    quiet: bool = False
+
+
+class _Answer:
+    """Follows one answer; streams its text to stdout."""
+
+    def __init__(self, stream: bool) -> None:
+        self._stream = stream
+        self.message: Message | None = None
+        self.failed = False
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case AnswerDelta(_, _, text) if self._stream:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            case AnswerDone(_, message):
+                self.message = message
+            case JobChanged(job) if job.phase is JobPhase.FAILED:
+                self.failed = True
+            case Notice(_, Severity.ERROR):
+                self.failed = True
+
+
+async def ask(settings: Settings, request: Ask) -> int:
+    """Ask, stream the answer, name its sources. Raises DeskError; 0 when answered."""
+    progress = Progress(request.quiet or request.json)
+    async with opened(settings, progress) as desk:
+        chat = (await desk.new_chat()).chat.id if request.chat is None else (await desk.find_chat(request.chat)).id
+        starting = asyncio.gather(desk.start_model(), desk.start_memory())
+        attachments = [await desk.attach(chat, path) for path in request.files]
+        question = request.question
+        if request.piped and len(request.piped) > MOST_INLINE:
+            attachments.append(await _attach_piped(desk, chat, request.piped))
+        elif request.piped:
+            question = f"{question}\n\n{request.piped}".strip()
+        answer = _Answer(stream=not request.json)
+        desk.subscribe(answer)
+        await desk.model_up()
+        progress.clear()
+        try:
+            await desk.send(chat, question, attachments=tuple(attachments))
+            await desk.settled(chat)
+        except asyncio.CancelledError:
+            await desk.stop(chat)
+            await desk.settled(chat)
+            raise
+        await starting
+        _show(answer, request, chat)
+        if answer.message is not None and all(s.phase.value == "ready" for s in desk.models):
+            await desk.indexed()
+        good = answer.message is not None and answer.message.status is MessageStatus.COMPLETE
+        return 0 if good and not answer.failed else 1
+
+
+async def _attach_piped(desk: Desk, chat: ChatId, text: str) -> Attachment:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "stdin.txt"
+        await asyncio.to_thread(file.write_text, text, encoding="utf-8")
+        return await desk.attach(chat, file)
+
+
+def _show(answer: _Answer, request: Ask, chat: ChatId) -> None:
+    message = answer.message
+    if message is None:
+        return
+    cited = [p for p in message.passages if p.label in message.citations]
+    if request.json:
+        row = {
+            "chat": chat,
+            "message": message.id,
+            "question": request.question,
+            "answer": message.text,
+            "status": message.status.value,
+            "sources": [{**asdict(p), "place": p.place(), "cited": p in cited} for p in message.passages],
+            "figures": message.figures,
+        }
+        print(as_json(row))
+        return
+    print()
+    if cited and not request.quiet:
+        print("\nSources:")
+        for passage in cited:
+            print(f"  [{passage.label}] {passage.place()}")

@@ -1,0 +1,31 @@
+"""`aios-chat`: the screen."""
+
+from __future__ import annotations
+
+from app.desk import Desk
+from app.ids import ChatId
+from app.paths import Paths
+from app.ports import DeskError
+from app.settings import Settings
+from app.store.store import Store
+from app.tui.app import AiosChatApp
+
+
+def screen(settings: Settings, chat: str | None) -> int:
+    """Show the chat screen until it is closed. `chat` names a stored chat to open. Raises DeskError."""
+    paths = Paths.default().create()
+    opened = None if chat is None else _find(paths, chat)
+    app = AiosChatApp(Desk(settings, paths), opened, theme=settings.theme)
+    app.run()
+    return app.return_code or 0
+
+
+def _find(paths: Paths, given: str) -> ChatId:
+    store = Store.open(paths.chats_db)
+    try:
+        chat = store.find_chat(given)
+    finally:
+        store.close()
+    if chat is None:
+        raise DeskError(f"There is no chat {given!r}; `aios-chat chats` lists them.")
+    return chat.id

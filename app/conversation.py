@@ -1,0 +1,227 @@
+"""One turn from end to end: recall, prompt, answer, journal, citations. It knows no terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from app.events import (
+    AnswerDelta,
+    AnswerDone,
+    Event,
+    Listener,
+    MessageAdded,
+    Notice,
+    PromptProgress,
+    RecallShown,
+    Severity,
+    WindowChanged,
+)
+from app.host import wire
+from app.host.host import Host
+from app.host.stream import HostError, Stream
+from app.ids import ChatId, DocumentId, MessageId
+from app.prompt import prompt_message
+from app.store.store import Store
+from app.store.types import Figures, Message, MessageStatus
+
+JOURNAL_SECONDS = 0.2
+"""What is on the screen is on the disk within a quarter of a second (design.md 4.2)."""
+T = TypeVar("T")
+
+PATH_MESSAGES = 200
+"""How much of a chat's path goes to the engine with a question: more than any window holds of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOptions:
+    """How turns are answered. `recall_tokens` 0 switches recall off."""
+
+    model: str
+    system: str
+    sampling: wire.Sampling
+    recall_tokens: int
+    tokenizer_file: str
+
+
+class Conversation:
+    """Answers the questions of one chat, one at a time."""
+
+    def __init__(self, chat: ChatId, store: Store, host: Host, emit: Listener) -> None:
+        self.chat = chat
+        self._store, self._host, self._emit = store, host, emit
+        self._stream: Stream | None = None
+        self._waiting: asyncio.Future[Any] | None = None
+        self._stopped = False
+
+    async def wait(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do the work that an answer waits for; None when the answer is stopped meanwhile."""
+        self._stopped = False
+        self._waiting = task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task})
+        finally:
+            self._waiting = None
+            task.cancel()
+        return None if self._stopped else task.result()
+
+    def stop(self) -> None:
+        """End the running answer; what there is of it stays."""
+        self._stopped = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._stream is not None:
+            self._stream.cancel()
+
+    async def answer(self, question: Message, options: TurnOptions, documents: Sequence[DocumentId]) -> Message | None:
+        """Answer a committed user message; `documents` are those dropped with it.
+
+        Returns the stored answer, None when it was stopped before the first step. Every failure ends in a Notice and
+        a stored message, never in an exception.
+        """
+        question = await self._recall(question, options, documents)
+        if self._stopped:
+            return None
+        prompt = await self._prompt()
+        answer = await asyncio.to_thread(self._store.begin_answer, self.chat, question.id)
+        self._emit(MessageAdded(self.chat, answer))
+        request = wire.GenerateRequest(self.chat, options.system, prompt, answer.id, options.sampling)
+        written = _Written(answer.id)
+        finished = await self._generate(request, written)
+        return await self._finish(question, written, finished, options)
+
+    async def _recall(self, question: Message, options: TurnOptions, documents: Sequence[DocumentId]) -> Message:
+        if not options.recall_tokens or not self._host.memory.alive:
+            return question
+        path = await asyncio.to_thread(self._store.path, self.chat)
+        known = await asyncio.to_thread(self._store.chat_documents, self.chat)
+        request = wire.RecallRequest(
+            question=question.text,
+            chat=self.chat,
+            visible=await self._visible(question.id),
+            path=tuple(message.id for message in path),
+            attached=tuple(documents),
+            chat_documents=known,
+            budget_tokens=options.recall_tokens,
+            tokenizer_file=options.tokenizer_file,
+        )
+        try:
+            recalled = await self._host.recall(request)
+        except HostError as error:
+            self._emit(Notice(f"Nothing was recalled for this question: {error}", Severity.WARNING))
+            return question
+        self._emit(
+            RecallShown(self.chat, question.id, recalled.scope, recalled.reason, recalled.passages, recalled.seconds)
+        )
+        if not recalled.block:
+            return question
+        return await asyncio.to_thread(self._store.set_recall, question.id, recalled.block, recalled.passages)
+
+    async def _visible(self, question: MessageId) -> tuple[MessageId, ...]:
+        """Messages that the model will still see in full, and the question itself."""
+        window = await self._host.window(self.chat) if self._host.engine.alive else None
+        segments = window.segments if window is not None else ()
+        whole = [s.message for s in segments if s.message is not None and s.visible_tokens == s.total_tokens]
+        return (*whole, question)
+
+    async def _prompt(self) -> tuple[wire.PromptMessage, ...]:
+        path = await asyncio.to_thread(self._store.path, self.chat, PATH_MESSAGES)
+        prompt = []
+        for message in path:
+            if not message.text and message.role is wire.Role.ASSISTANT:
+                continue
+            quoted = await asyncio.to_thread(self._store.message, message.quote) if message.quote else None
+            prompt.append(prompt_message(message, quoted))
+        return tuple(prompt)
+
+    async def _generate(self, request: wire.GenerateRequest, written: _Written) -> wire.Finished | None:
+        """Stream the answer into `written`; None when the engine failed on the way (a Notice says why)."""
+        journal = asyncio.create_task(self._journal(written))
+        try:
+            self._stream = self._host.generate(request)
+            if self._stopped:
+                self._stream.cancel()
+            async for event in self._stream:
+                if isinstance(event, wire.Finished):
+                    return event
+                self._hear(event, written)
+        except HostError as error:
+            self._emit(Notice(f"The answer ended early: {error}", Severity.ERROR))
+        finally:
+            self._stream = None
+            journal.cancel()
+            with suppress(asyncio.CancelledError):
+                await journal
+        return None
+
+    def _hear(self, event: wire.EngineEvent, written: _Written) -> None:
+        told: Event | None = None
+        match event:
+            case wire.Delta(text):
+                written.text += text
+                told = AnswerDelta(self.chat, written.id, text)
+            case wire.PrefillProgress(done, total):
+                told = PromptProgress(self.chat, done, total)
+            case wire.WindowView():
+                told = WindowChanged(self.chat, event)
+        if told is not None:
+            self._emit(told)
+
+    async def _journal(self, written: _Written) -> None:
+        saved = ""
+        while True:
+            await asyncio.sleep(JOURNAL_SECONDS)
+            if written.text != saved:
+                saved = written.text
+                await asyncio.to_thread(self._store.journal_answer, written.id, saved)
+
+    async def _finish(
+        self, question: Message, written: _Written, finished: wire.Finished | None, options: TurnOptions
+    ) -> Message:
+        text, labels = written.text, tuple[str, ...]()
+        if question.passages and text and self._host.memory.alive:
+            text, labels = await self._cite(question, text)
+        figures = None if finished is None else _figures(finished, options.model)
+        message = await asyncio.to_thread(
+            lambda: self._store.finish_answer(
+                written.id,
+                text,
+                _status(finished),
+                passages=question.passages,
+                citations=labels,
+                figures=figures,
+            )
+        )
+        self._emit(AnswerDone(self.chat, message))
+        return message
+
+    async def _cite(self, question: Message, text: str) -> tuple[str, tuple[str, ...]]:
+        try:
+            cited = await self._host.cite(wire.CiteRequest(question.text, text, question.passages))
+        except HostError as error:
+            self._emit(Notice(f"The answer's sources were not checked: {error}", Severity.WARNING))
+            return text, ()
+        return cited.answer, cited.labels
+
+
+@dataclass(slots=True)
+class _Written:
+    """An answer so far."""
+
+    id: MessageId
+    text: str = ""
+
+
+def _figures(finished: wire.Finished, model: str) -> Figures:
+    return Figures(
+        finished.prompt_tokens, finished.new_tokens, finished.prefill_seconds, finished.decode_seconds, model
+    )
+
+
+def _status(finished: wire.Finished | None) -> MessageStatus:
+    if finished is None:
+        return MessageStatus.FAILED
+    return MessageStatus.STOPPED if finished.reason is wire.FinishReason.CANCELLED else MessageStatus.COMPLETE

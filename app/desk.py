@@ -1,0 +1,369 @@
+"""The headless application: the screens and the command line are two faces of this one object."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from app.conversation import TurnOptions
+from app.drop.classify import Named, PathKind, classify
+from app.drop.explain import explain
+from app.drop.stage import DropError, Staged, stage
+from app.events import (
+    ChatsChanged,
+    Event,
+    IngestJob,
+    Listener,
+    ModelPhase,
+    ModelState,
+    Notice,
+    Severity,
+)
+from app.host.stream import HostError
+from app.host.wire import DocumentInfo, Passage, Sampling, SearchRequest, SearchResult, SourceKind, WindowView
+from app.ids import ChatId, MessageId, new_chat_id
+from app.indexer import Indexer
+from app.outgoing import Outgoing, OutgoingQueues
+from app.paths import Paths
+from app.ports import ChatView, DeskError, Dropped
+from app.settings import Recall, Settings
+from app.startup import MEMORY, MODEL, Startup
+from app.store.store import Owner, Store, StoreError, acquire_owner
+from app.store.types import Attachment, Chat, Message
+from app.turns import Turns
+
+OPENED_MESSAGES = 50
+"""Messages of an opened chat that are handed out at once; earlier ones on demand."""
+
+T = TypeVar("T")
+
+
+class Desk:
+    """Implements `DeskPort`. Everything here runs on one event loop; what blocks runs in threads or children."""
+
+    def __init__(self, settings: Settings, paths: Paths) -> None:
+        self._settings, self._paths = settings, paths
+        self._listeners: list[Listener] = []
+        self._startup = Startup(settings, paths, self._emit)
+        self._queues = OutgoingQueues(paths.data / "queue.json")
+        self._store_: Store | None = None
+        self._indexer_: Indexer | None = None
+        self._owner: Owner | None = None
+        self._unsaved: dict[ChatId, Chat] = {}
+        self._turns_: Turns | None = None
+        self._background: set[asyncio.Task[Any]] = set()
+
+    # --- life ---
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener` with every event from now on."""
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        """Open the store, recover what a crash left, begin fetching and loading. Raises DeskError."""
+        await self.open()
+        self._spawn(self.start_model())
+        self._spawn(self.start_memory())
+
+    async def open(self) -> None:
+        """Open the store and recover what a crash left; no model is touched. Raises DeskError."""
+        try:
+            self._store_ = store = await asyncio.to_thread(Store.open, self._paths.chats_db)
+            self._owner = await asyncio.to_thread(acquire_owner, self._paths.data)
+            if self._owner is not None:
+                await asyncio.to_thread(store.recover)
+        except StoreError as error:
+            raise DeskError(str(error)) from error
+        await asyncio.to_thread(self._queues.load)
+        host = self._startup.host
+        self._indexer_ = Indexer(store, host, self._emit)
+        self._turns_ = Turns(store, host, self._indexer_, self._queues, self, self._emit)
+        for notice in self._settings.notices:
+            self._emit(Notice(notice, Severity.WARNING))
+
+    async def start_model(self) -> None:
+        """Fetch and load the chat model; the outcome is in `models`."""
+        await self._startup.start_model()
+
+    async def start_memory(self) -> None:
+        """Fetch the embedder, open the memory, then work the outbox; the outcome is in `models`."""
+        if self._owner is None:
+            self._emit(
+                Notice("Another aios-chat works on this data folder; this one keeps to chatting.", Severity.WARNING)
+            )
+        await self._startup.start_memory()
+        state = await self._startup.ready(MEMORY)
+        if state.phase is ModelPhase.READY and self._owner is not None:
+            self._indexer.start()
+        else:
+            self._indexer.fail_waiting(state.text)
+
+    async def close(self) -> None:
+        """Stop answers (partials are kept), end the children, close the store."""
+        if self._turns_ is not None:
+            await self._turns_.close()
+        for task in self._background:
+            task.cancel()
+        if self._indexer_ is not None:
+            await self._indexer_.stop()
+        await self._startup.stop()
+        if self._store_ is not None:
+            await asyncio.to_thread(self._store_.close)
+        if self._owner is not None:
+            self._owner.release()
+
+    @property
+    def models(self) -> tuple[ModelState, ...]:
+        """The latest state of the engine's model and of the memory."""
+        return self._startup.states
+
+    @property
+    def jobs(self) -> tuple[IngestJob, ...]:
+        """Every ingestion of this run, oldest first."""
+        return self._indexer.jobs
+
+    async def model_up(self) -> ModelState:
+        """Wait until the model answers. Raises DeskError with the reason when it will not."""
+        return await self._up(MODEL)
+
+    async def memory_up(self) -> ModelState:
+        """Wait until the memory is open. Raises DeskError with the reason when it will not."""
+        return await self._up(MEMORY)
+
+    async def indexed(self) -> None:
+        """Wait until everything in the outbox has reached the memory."""
+        await self._indexer.drained()
+
+    async def _up(self, part: str) -> ModelState:
+        state = await self._startup.ready(part)
+        if state.phase is ModelPhase.FAILED:
+            raise DeskError(state.text)
+        return state
+
+    # --- chats ---
+
+    async def chats(self) -> list[Chat]:
+        """All chats, most recently used first."""
+        return await self._try(self._store.chats)
+
+    async def find_chat(self, given: str) -> Chat:
+        """The chat that a person means by an id, its beginning, or a title. Raises DeskError."""
+        chat = await self._try(lambda: self._store.find_chat(given))
+        if chat is None:
+            raise DeskError(f"There is no chat {given!r}; `aios-chat chats` lists them.")
+        return chat
+
+    async def new_chat(self) -> ChatView:
+        """A chat without messages; it is stored with its first message."""
+        now = time.time()
+        chat = Chat(new_chat_id(), "", now, now, None)
+        self._unsaved[chat.id] = chat
+        return ChatView(chat, (), 0, None)
+
+    async def open_chat(self, chat: ChatId) -> ChatView:
+        """Open a stored chat. Raises DeskError when there is none."""
+        row = await self._try(lambda: self._store.chat(chat))
+        if row is None:
+            raise DeskError("That chat is gone.")
+        messages = await self._try(lambda: self._store.path(chat, OPENED_MESSAGES))
+        earlier = max(0, await self._try(lambda: self._store.path_length(chat)) - len(messages))
+        return ChatView(row, tuple(messages), earlier, await self._window(chat), self._queues.texts(chat))
+
+    async def earlier_messages(self, chat: ChatId, before: MessageId, limit: int) -> list[Message]:
+        """Up to `limit` messages of the path before `before`, oldest first."""
+        return await self._try(lambda: self._store.path(chat, limit, before))
+
+    async def fork(self, chat: ChatId, message: MessageId) -> ChatView:
+        """A new chat that shares the path up to and including `message`."""
+        forked = await self._try(lambda: self._store.fork(chat, message))
+        self._emit(ChatsChanged())
+        return await self.open_chat(forked.id)
+
+    async def rename(self, chat: ChatId, title: str) -> None:
+        """Name a chat."""
+        await self._try(lambda: self._store.rename(chat, title))
+        self._emit(ChatsChanged())
+
+    async def delete(self, chat: ChatId) -> None:
+        """Delete a chat's own messages and have the memory forget them."""
+        await self._turns.drop(chat)
+        deleted = await self._try(lambda: self._store.delete_chat(chat))
+        if deleted.warning:
+            self._emit(Notice(deleted.warning, Severity.WARNING))
+        if self._startup.host.engine.alive:
+            await self._startup.host.close_session(chat)
+        self._indexer.wake()
+        self._emit(ChatsChanged())
+
+    async def star(self, message: MessageId, starred: bool) -> Message:
+        """Star or unstar a message."""
+        return await self._try(lambda: self._store.star(message, starred))
+
+    async def favorites(self) -> list[Message]:
+        """Starred messages, newest first."""
+        return await self._try(self._store.favorites)
+
+    async def export(self, chat: ChatId) -> str:
+        """The chat as Markdown."""
+        return await self._try(lambda: self._store.export_markdown(chat))
+
+    async def export_json(self, chat: ChatId) -> str:
+        """The chat as JSON."""
+        return await self._try(lambda: self._store.export_json(chat))
+
+    async def sources(self, message: MessageId) -> tuple[Passage, ...]:
+        """The passages that went with a message's prompt or answer."""
+        found = await self._try(lambda: self._store.message(message))
+        return found.passages if found is not None else ()
+
+    # --- a turn ---
+
+    async def send(
+        self, chat: ChatId, text: str, *, attachments: tuple[Attachment, ...] = (), quote: MessageId | None = None
+    ) -> None:
+        """Commit a user message and have it answered; queued while an answer runs."""
+        await self._turns.send(chat, Outgoing(text, attachments, quote), lambda: self._begin(chat))
+
+    async def unqueue(self, chat: ChatId) -> str | None:
+        """Take the newest queued text back; None when there is none."""
+        return await self._turns.unqueue(chat)
+
+    async def stop(self, chat: ChatId) -> bool:
+        """Stop the running answer, keeping what there is. False when none runs."""
+        return await self._turns.stop(chat)
+
+    async def settled(self, chat: ChatId) -> None:
+        """Wait until the chat's turns are over."""
+        await self._turns.settled(chat)
+
+    async def _begin(self, chat: ChatId) -> None:
+        if self._unsaved.pop(chat, None) is not None:
+            await asyncio.to_thread(self._store.create_chat, id=chat)
+
+    async def ready_to_answer(self) -> None:
+        """Wait until the model is up, and the memory up or given up. Raises DeskError when the model failed."""
+        await self.model_up()
+        if self._settings.recall is Recall.ON:
+            await self._startup.ready(MEMORY)
+
+    def turn_options(self) -> TurnOptions:
+        """How to answer, once the model is up."""
+        s = self._settings
+        engine = next(state.engine for state in self.models if state.part == MODEL)
+        quota = engine.quota_tokens if engine is not None else s.window_tokens
+        return TurnOptions(
+            model=engine.model_name if engine is not None else s.model,
+            system=s.system_text(),
+            sampling=Sampling(s.temperature, s.top_k, s.top_p, s.seed, s.max_tokens),
+            recall_tokens=int(quota * s.recall_share) if s.recall is Recall.ON else 0,
+            tokenizer_file=str(self._startup.tokenizer_file),
+        )
+
+    # --- files and memory ---
+
+    async def drop(self, chat: ChatId, pasted: str) -> Dropped:
+        """Read a paste: files are staged and ingested in the background, anything else comes back as text."""
+        named = await asyncio.to_thread(classify, pasted)
+        if not named:
+            return Dropped(text=pasted, explanation=await asyncio.to_thread(explain, pasted))
+        attachments: list[Attachment] = []
+        problems: list[str] = []
+        for item in named:
+            try:
+                attachments.append(await self.attach(chat, await asyncio.to_thread(_file, item)))
+            except DeskError as error:
+                problems.append(str(error))
+        return Dropped(tuple(attachments), explanation=" ".join(problems))
+
+    async def attach(self, chat: ChatId, path: Path) -> Attachment:
+        """Stage one file and ingest it in the background. Raises DeskError with one sentence."""
+        attachment = await self.stage(path)
+        await self._indexer.ingest(chat, attachment)
+        state = next(state for state in self.models if state.part == MEMORY)
+        if state.phase is ModelPhase.FAILED:
+            self._indexer.fail_waiting(state.text)
+        return attachment
+
+    async def stage(self, path: Path) -> Attachment:
+        """Copy a file's bytes into the data folder. Raises DeskError."""
+        try:
+            return (await asyncio.to_thread(_stage, path, self._paths.files)).attachment
+        except DropError as error:
+            raise DeskError(str(error)) from error
+
+    async def ingest(self, attachment: Attachment) -> IngestJob:
+        """Put a staged file into the memory outside any chat; returns its job (wait with `indexed`)."""
+        return await self._try_async(self._indexer.ingest(None, attachment))
+
+    async def search(self, query: str, *, kind: SourceKind | None = None, limit: int = 20) -> SearchResult:
+        """Search chats and documents. Raises DeskError while the memory is not up."""
+        return await self._try_async(self._startup.host.search(SearchRequest(query, limit, kind)))
+
+    async def documents(self) -> list[DocumentInfo]:
+        """Everything ingested. Raises DeskError while the memory is not up."""
+        return list(await self._try_async(self._startup.host.documents()))
+
+    # --- inside ---
+
+    @property
+    def _store(self) -> Store:
+        if self._store_ is None:
+            raise DeskError("The chats are not open yet; try again in a moment.")
+        return self._store_
+
+    @property
+    def _indexer(self) -> Indexer:
+        if self._indexer_ is None:
+            raise DeskError("The chats are not open yet; try again in a moment.")
+        return self._indexer_
+
+    @property
+    def _turns(self) -> Turns:
+        if self._turns_ is None:
+            raise DeskError("The chats are not open yet; try again in a moment.")
+        return self._turns_
+
+    async def _window(self, chat: ChatId) -> WindowView | None:
+        host = self._startup.host
+        state = next(state for state in self.models if state.part == MODEL)
+        if state.phase is not ModelPhase.READY or not host.engine.alive:
+            return None
+        return await self._try_async(host.window(chat))
+
+    async def _try(self, call: Callable[[], T]) -> T:
+        """Run a store call in a thread; its error becomes a DeskError."""
+        try:
+            return await asyncio.to_thread(call)
+        except StoreError as error:
+            raise DeskError(str(error)) from error
+
+    async def _try_async(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await call
+        except (HostError, StoreError) as error:
+            raise DeskError(str(error)) from error
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def _emit(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+
+def _stage(path: Path, files: Path) -> Staged:
+    return stage(Path(os.path.expanduser(path)), files)
+
+
+def _file(named: Named) -> Path:
+    """A dropped file. Raises DeskError for what is none."""
+    if named.kind is PathKind.FOLDER:
+        raise DeskError(f"{named.path} is a folder; drop the files in it.")
+    return named.path

@@ -1,0 +1,211 @@
+"""The engine's child process: `python -m app.host.engine_child`. One loop: take calls, step, send what happened."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.host import wire
+from app.host.frames import Call, CallId, Result, Stop
+from app.host.serve import Channel
+from app.host.sessions import SessionBook
+from app.ids import ChatId, MessageId
+from app.paths import write_atomically
+from engine import events
+from engine.engine import Engine, EngineConfig
+from engine.model.load import load_model, pick_device, pick_dtype
+from engine.sampling import SamplingParams
+from engine.types import EngineError, MessageKey, SessionId
+
+_log = logging.getLogger(__name__)
+
+WINDOW_SECONDS = 0.25
+"""The meter is told at most this often while text streams."""
+NICENESS = 5
+"""The engine yields to the screen when both want the same core."""
+
+
+@dataclass(slots=True)
+class _Running:
+    call: CallId
+    request: wire.GenerateRequest
+    window_sent: float = 0.0
+
+
+class EngineChild:
+    """Owns the engine; everything runs on the main thread."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._engine: Engine | None = None
+        self._book: SessionBook | None = None
+        self._running: dict[SessionId, _Running] = {}
+
+    def run(self) -> None:
+        """Until told to stop."""
+        while True:
+            envelope = self._channel.receive(timeout=0 if self._running else None)
+            if isinstance(envelope, Stop):
+                return
+            if isinstance(envelope, Call):
+                self._take(envelope)
+                continue
+            self._step()
+
+    def _take(self, call: Call) -> None:
+        try:
+            match call.payload:
+                case wire.EngineOptions() as options:
+                    self._channel.send(Result(call.id, self._load(options)))
+                case wire.GenerateRequest() as request:
+                    self._begin(call.id, request)
+                case wire.WindowRequest(chat):
+                    self._channel.send(Result(call.id, self._window(chat)))
+                case wire.CloseSession(chat):
+                    self._close(chat)
+                    self._channel.send(Result(call.id, None))
+                case other:
+                    raise TypeError(f"the engine answers no {type(other).__name__}")
+        except Exception as error:
+            self._channel.fail(call.id, error, (EngineError,))
+
+    def _load(self, options: wire.EngineOptions) -> wire.EngineReady:
+        import torch
+
+        began = time.perf_counter()
+        torch.set_num_threads(options.threads)
+        device = pick_device(options.device)
+        model = load_model(
+            Path(options.model),
+            device=device,
+            dtype=pick_dtype(device),
+            on_layer=lambda done, total: self._channel.push(wire.LoadProgress(done, total)),
+        )
+        config = EngineConfig(options.quota_tokens, options.page_size, options.sessions)
+        self._engine = engine = Engine(model, config)
+        self._book = SessionBook(engine)
+        write_atomically(Path(options.tokenizer_file), model.tokenizer.to_json())
+        weights = model.decoder.weights
+        return wire.EngineReady(
+            model_name=model.config.name,
+            family=model.config.family,
+            parameters=weights.bytes // weights.embedding.element_size(),
+            weights_bytes=weights.bytes,
+            kv_bytes_per_token=model.config.kv_bytes_per_token(engine.pool.k.element_size()),
+            quota_tokens=config.quota_pages * config.page_size,
+            pool_bytes=engine.pool.bytes,
+            device=str(device),
+            dtype=str(model.dtype).removeprefix("torch."),
+            load_seconds=time.perf_counter() - began,
+        )
+
+    def _ready(self) -> tuple[Engine, SessionBook]:
+        if self._engine is None or self._book is None:
+            raise EngineError("the model is not loaded yet")
+        return self._engine, self._book
+
+    def _begin(self, call: CallId, request: wire.GenerateRequest) -> None:
+        engine, book = self._ready()
+        s = request.sampling
+        params = SamplingParams(
+            temperature=s.temperature,
+            top_k=s.top_k,
+            top_p=s.top_p,
+            seed=s.seed if s.seed is not None else int.from_bytes(os.urandom(6)),
+            max_tokens=s.max_tokens,
+            stop=s.stop,
+        )
+        session = book.prepare(request, frozenset(self._running))
+        engine.generate(session, MessageKey(request.answer), params)
+        self._running[session] = _Running(call, request)
+
+    def _step(self) -> None:
+        engine, _ = self._ready()
+        for session, running in self._running.items():
+            if self._channel.cancelled(running.call):
+                engine.cancel(session)
+        try:
+            happened = engine.step()
+        except Exception as error:
+            # The sessions' state is unknown now; their chats are fed from text again at the next question.
+            _log.exception("a step failed")
+            for running in list(self._running.values()):
+                self._close(running.request.chat)
+                self._channel.fail(running.call, error, (EngineError,))
+            return
+        for event in happened:
+            self._tell(event)
+
+    def _tell(self, event: events.EngineEvent) -> None:
+        running = self._running[event.session]
+        match event:
+            case events.PromptRead(_, done, total):
+                self._channel.event(running.call, wire.PrefillProgress(done, total))
+            case events.TextDelta(_, text):
+                self._channel.event(running.call, wire.Delta(text))
+                self._send_window(running, time.monotonic() - running.window_sent >= WINDOW_SECONDS)
+            case events.TokensEvicted(_, span):
+                keys = tuple(MessageId(key) for key in span.messages)
+                self._channel.event(running.call, wire.Evicted(span.first, span.last, keys))
+                self._send_window(running, True)
+            case events.AnswerFinished():
+                self._finish(running, event)
+
+    def _finish(self, running: _Running, event: events.AnswerFinished) -> None:
+        _, book = self._ready()
+        book.answered(running.request.chat, running.request.answer)
+        del self._running[event.session]
+        self._send_window(running, True)
+        finished = wire.Finished(
+            wire.FinishReason(event.reason.value),
+            event.prompt_tokens,
+            event.new_tokens,
+            event.prefill_seconds,
+            event.decode_seconds,
+        )
+        self._channel.send(Result(running.call, finished))
+
+    def _send_window(self, running: _Running, due: bool) -> None:
+        if due:
+            running.window_sent = time.monotonic()
+            self._channel.event(running.call, self._window(running.request.chat))
+
+    def _close(self, chat: ChatId) -> None:
+        _, book = self._ready()
+        session = book.session(chat)
+        if session is not None:
+            self._running.pop(session, None)
+        book.close(chat)
+
+    def _window(self, chat: ChatId) -> wire.WindowView | None:
+        if self._engine is None or self._book is None:
+            return None
+        session = self._book.session(chat)
+        if session is None:
+            return None
+        w = self._engine.window(session)
+        return wire.WindowView(
+            chat=chat,
+            quota_tokens=w.quota_tokens,
+            sink_tokens=w.sink_tokens,
+            ring_tokens=w.ring_tokens,
+            visible_tokens=w.visible_tokens,
+            position=w.position,
+            evicted_tokens=w.evicted,
+            next_eviction_tokens=w.until_eviction,
+            page_size=w.page_size,
+            quota_bytes=w.quota_bytes,
+            format=str(self._engine.model.dtype).removeprefix("torch."),
+            tokens_per_second=w.tokens_per_second,
+            segments=tuple(
+                wire.WindowSegment(None if m.key is None else MessageId(m.key), m.visible, m.total) for m in w.messages
+            ),
+        )
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    EngineChild(Channel.from_arguments()).run()

@@ -1,0 +1,119 @@
+"""The two children as the desk sees them: typed calls, and a restart when one dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from app.host import wire
+from app.host.process import ChildExit, ChildProcess
+from app.host.stream import HostError, Stream
+from app.ids import ChatId
+
+MOST_RESTARTS = 3
+"""A child that dies more often than this in one run is left down: something is wrong that a restart won't mend."""
+
+OnLoad = Callable[[wire.LoadProgress], None]
+OnExit = Callable[[ChildExit], None]
+
+
+class Host:
+    """Runs the engine and the memory, each in a process of its own, so that neither can stall or take down the
+    screen. `on_restart` hears of every unexpected end; the child is started again with the same options."""
+
+    def __init__(self, logs: Path, on_restart: Callable[[ChildExit, bool], None]) -> None:
+        self._on_restart = on_restart
+        self._deaths: dict[str, int] = {}
+        self._restarts: set[asyncio.Task[None]] = set()
+        self._was_ready: set[str] = set()
+        self.engine = self._child("engine", "app.host.engine_child", logs)
+        self.memory = self._child("memory", "app.host.memory_child", logs)
+
+    def _child(self, name: str, module: str, logs: Path) -> ChildProcess:
+        return ChildProcess(name, module, logs / f"{name}.log", on_exit=self._exited)
+
+    def _exited(self, end: ChildExit) -> None:
+        child = self.engine if end.name == self.engine.name else self.memory
+        # One that dies while it loads for the first time is reported by whoever started it.
+        if end.asked or end.name not in self._was_ready:
+            return
+        self._deaths[end.name] = self._deaths.get(end.name, 0) + 1
+        again = self._deaths[end.name] <= MOST_RESTARTS
+        self._on_restart(end, again)
+        if again:
+            task = asyncio.get_running_loop().create_task(self._restart(child))
+            self._restarts.add(task)
+            task.add_done_callback(self._restarts.discard)
+
+    async def _restart(self, child: ChildProcess) -> None:
+        try:
+            await child.restart()
+        except HostError:
+            return  # its own end is reported by on_exit
+
+    async def start_engine(self, options: wire.EngineOptions, on_load: OnLoad) -> wire.EngineReady:
+        """Load the model. Raises HostError with the engine's own sentence."""
+        self.engine.on_push = on_load
+        ready: wire.EngineReady = await self.engine.start(options)
+        self._was_ready.add(self.engine.name)
+        return ready
+
+    async def start_memory(self, options: wire.MemoryOptions, on_load: OnLoad) -> wire.MemoryReady:
+        """Open the memory. Raises HostError with the memory's own sentence."""
+        self.memory.on_push = on_load
+        ready: wire.MemoryReady = await self.memory.start(options)
+        self._was_ready.add(self.memory.name)
+        return ready
+
+    def generate(self, request: wire.GenerateRequest) -> Stream:
+        """Answer; yields EngineEvents, Finished last. `Stream.cancel` stops it and lets the end arrive."""
+        return self.engine.stream(request)
+
+    async def window(self, chat: ChatId) -> wire.WindowView | None:
+        """What the model sees of a chat; None when it holds no session."""
+        view: wire.WindowView | None = await self.engine.call(wire.WindowRequest(chat))
+        return view
+
+    async def recall(self, request: wire.RecallRequest) -> wire.Recalled:
+        """Passages for the next prompt."""
+        recalled: wire.Recalled = await self.memory.call(request)
+        return recalled
+
+    async def cite(self, request: wire.CiteRequest) -> wire.Cited:
+        """Which passages an answer rests on."""
+        cited: wire.Cited = await self.memory.call(request)
+        return cited
+
+    async def search(self, request: wire.SearchRequest) -> wire.SearchResult:
+        """Search everything stored."""
+        result: wire.SearchResult = await self.memory.call(request)
+        return result
+
+    async def documents(self) -> Sequence[wire.DocumentInfo]:
+        """Every ingested document."""
+        rows: tuple[wire.DocumentInfo, ...] = await self.memory.call(wire.ListDocuments())
+        return rows
+
+    def ingest(self, request: wire.IngestRequest) -> Stream:
+        """Read a file; yields IngestProgress, Ingested last."""
+        return self.memory.stream(request)
+
+    async def remember(self, request: wire.RememberRequest) -> int:
+        """Store messages; the number of new passages."""
+        new: int = await self.memory.call(request)
+        return new
+
+    async def forget(self, request: wire.ForgetRequest) -> None:
+        """Remove a source."""
+        await self.memory.call(request)
+
+    async def close_session(self, chat: ChatId) -> None:
+        """Give a chat's pages back."""
+        await self.engine.call(wire.CloseSession(chat))
+
+    async def stop(self) -> None:
+        """End both children and any restart under way."""
+        for task in list(self._restarts):
+            task.cancel()
+        await asyncio.gather(self.engine.stop(), self.memory.stop())

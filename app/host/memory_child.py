@@ -1,0 +1,198 @@
+"""The memory's child process: `python -m app.host.memory_child`. Translates between the wire and `memory`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from pathlib import Path
+
+from app.host import wire
+from app.host.serve import CallCancelled, Channel, Context, serve
+from app.ids import DocumentId, MessageId
+from memory import types
+from memory.memory import Memory
+
+NICENESS = 10
+"""Reading files yields to the screen and to the engine."""
+
+
+class MemoryChild:
+    """Owns the memory. Handlers run on several threads; `Memory` itself says what may overlap."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._memory: Memory | None = None
+        self._opening = threading.Lock()
+
+    def run(self) -> None:
+        """Until told to stop."""
+        serve(
+            {
+                wire.MemoryOptions: self._open,
+                wire.RecallRequest: self._recall,
+                wire.CiteRequest: self._cite,
+                wire.SearchRequest: self._search,
+                wire.ListDocuments: self._documents,
+            },
+            background={
+                wire.IngestRequest: self._ingest,
+                wire.RememberRequest: self._remember,
+                wire.ForgetRequest: self._forget,
+            },
+            expected=(types.RecallError,),
+            on_stop=self._close,
+            channel=self._channel,
+        )
+
+    def _open(self, options: wire.MemoryOptions, context: Context) -> wire.MemoryReady:
+        with self._opening:
+            memory = Memory.open(
+                Path(options.folder),
+                Path(options.embedder),
+                options.ocr_languages,
+                lambda progress: context.push(wire.LoadProgress(progress.done, progress.total)),
+            )
+            self._memory = memory
+        counts = memory.counts()
+        return wire.MemoryReady(counts.documents, counts.passages, counts.embedder)
+
+    def _close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+
+    def _ready(self) -> Memory:
+        if self._memory is None:
+            raise types.RecallError("the memory is not open yet")
+        return self._memory
+
+    def _recall(self, request: wire.RecallRequest, _context: Context) -> wire.Recalled:
+        recall = self._ready().recall(
+            types.RecallRequest(
+                question=request.question,
+                chat=types.SourceId(request.chat),
+                visible=frozenset(request.visible),
+                path=tuple(request.path),
+                attached=tuple(types.SourceId(d) for d in request.attached),
+                chat_documents=tuple(types.SourceId(d) for d in request.chat_documents),
+                budget_tokens=request.budget_tokens,
+            ),
+            token_counter(request.tokenizer_file),
+        )
+        return wire.Recalled(
+            scope=recall.decision.scope.value,
+            reason=recall.decision.reason,
+            query=recall.decision.query,
+            passages=tuple(_passage(hit, str(n)) for n, hit in enumerate(recall.hits, start=1)),
+            block=recall.block,
+            block_tokens=recall.block_tokens,
+            seconds=recall.seconds,
+        )
+
+    def _cite(self, request: wire.CiteRequest, _context: Context) -> wire.Cited:
+        passages = [_unpassage(p) for p in request.passages]
+        answer, labels = self._ready().cite(request.question, request.answer, passages)
+        return wire.Cited(answer, tuple(labels))
+
+    def _search(self, request: wire.SearchRequest, _context: Context) -> wire.SearchResult:
+        began = time.perf_counter()
+        kind = None if request.kind is None else types.SourceKind(request.kind.value)
+        hits = self._ready().search(request.query, request.limit, kind)
+        passages = tuple(_passage(hit, str(n)) for n, hit in enumerate(hits, start=1))
+        return wire.SearchResult(passages, time.perf_counter() - began)
+
+    def _documents(self, _request: wire.ListDocuments, _context: Context) -> tuple[wire.DocumentInfo, ...]:
+        return tuple(
+            wire.DocumentInfo(
+                DocumentId(row.source.id),
+                row.source.title,
+                row.source.origin,
+                row.kind,
+                row.pages,
+                row.passages,
+                row.added,
+            )
+            for row in self._ready().documents()
+        )
+
+    def _ingest(self, request: wire.IngestRequest, context: Context) -> wire.Ingested:
+        report = self._ready().ingest(
+            Path(request.path),
+            request.name,
+            request.origin,
+            lambda p: context.event(wire.IngestProgress(request.job, p.phase, p.done, p.total)),
+            context.cancelled,
+        )
+        if context.cancelled():
+            raise CallCancelled
+        return wire.Ingested(
+            job=request.job,
+            document=DocumentId(report.source.id),
+            name=report.source.title,
+            kind=report.kind,
+            pages=report.pages,
+            passages=report.passages,
+            already_known=report.already_known,
+            warnings=report.warnings,
+        )
+
+    def _remember(self, request: wire.RememberRequest, _context: Context) -> int:
+        return self._ready().remember(
+            [
+                types.Message(types.SourceId(m.chat), m.chat_title, m.message, m.parent, m.role.value, m.text, m.time)
+                for m in request.messages
+            ]
+        )
+
+    def _forget(self, request: wire.ForgetRequest, _context: Context) -> int:
+        return self._ready().forget(types.SourceId(request.source_id), tuple(request.messages))
+
+
+def _passage(hit: types.Hit, label: str) -> wire.Passage:
+    p = hit.passage
+    return wire.Passage(
+        id=p.id,
+        label=label,
+        source_id=p.source.id,
+        source_kind=wire.SourceKind(p.source.kind.value),
+        title=p.source.title,
+        text=p.text,
+        score=hit.score,
+        time=p.time,
+        path=p.source.origin or None,
+        page=p.place.page,
+        line=p.place.line,
+        message=None if p.place.message is None else MessageId(p.place.message),
+        role=p.role,
+    )
+
+
+def _unpassage(p: wire.Passage) -> types.Passage:
+    source = types.Source(types.SourceId(p.source_id), types.SourceKind(p.source_kind.value), p.title, p.path or "")
+    place = types.Place(p.page, p.line, p.message)
+    return types.Passage(types.PassageId(p.id), source, place, 0, p.time, p.text, p.role)
+
+
+def token_counter(tokenizer_file: str) -> types.TokenCounter:
+    """Counts in the chat model's own tokens, by the tokenizer that the engine's child wrote.
+
+    Before that file exists it errs on the long side: two bytes of UTF-8 a token.
+    """
+    try:
+        return _counter(tokenizer_file, os.stat(tokenizer_file).st_mtime_ns)
+    except OSError:
+        return lambda text: -(-len(text.encode()) // 2)
+
+
+@functools.lru_cache(maxsize=2)
+def _counter(tokenizer_file: str, _written: int) -> types.TokenCounter:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(tokenizer_file)
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    MemoryChild(Channel.from_arguments()).run()

@@ -1,0 +1,184 @@
+"""Carries the outbox to the memory: messages to remember, files to ingest, sources to forget.
+
+At least once, idempotent there, resumed at start; nothing is lost when the memory is down, it only waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import takewhile
+
+from app.events import IngestJob, JobChanged, JobPhase, Listener, Notice, Severity
+from app.host import wire
+from app.host.host import Host
+from app.host.stream import CallFailedError, HostError
+from app.ids import ChatId, DocumentId, MessageId, new_job_id
+from app.store.store import IngestPayload, Store, forget_request
+from app.store.types import Attachment, OutboxItem, OutboxKind
+
+BATCH = 16
+REFUSED = "IngestError"
+"""The kind of failure that trying again cannot mend: the file itself cannot be read."""
+RETRY_SECONDS = 2.0
+
+
+class Indexer:
+    """Works the outbox while it runs; wake it with `wake` after something was put in."""
+
+    def __init__(self, store: Store, host: Host, emit: Listener) -> None:
+        self._store, self._host, self._emit = store, host, emit
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._jobs: dict[str, IngestJob] = {}
+        self._settled: dict[str, asyncio.Event] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def jobs(self) -> tuple[IngestJob, ...]:
+        """Every ingestion of this run, oldest first."""
+        return tuple(self._jobs.values())
+
+    def start(self) -> None:
+        """Begin; the memory must be up."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        self.wake()
+
+    def wake(self) -> None:
+        """Something is in the outbox."""
+        self._idle.clear()
+        self._wanted.set()
+
+    async def stop(self) -> None:
+        """End; what is under way is done again at the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def ingest(self, chat: ChatId | None, attachment: Attachment) -> IngestJob:
+        """Put a staged file into the outbox; returns its job."""
+        payload = IngestPayload(attachment.staged, attachment.name, attachment.origin, chat)
+        job = self._job(payload)
+        if job.phase in (JobPhase.FAILED, JobPhase.DONE):
+            job = self._update(payload.staged, replace(job, phase=JobPhase.WAITING, detail="", done=0, total=0))
+        self._settled[payload.staged].clear()
+        await asyncio.to_thread(self._store.enqueue_ingest, payload)
+        self.wake()
+        return job
+
+    def fail_waiting(self, sentence: str) -> None:
+        """The memory will not come up in this run: nobody need wait for a file. The outbox keeps them all."""
+        for staged, job in list(self._jobs.items()):
+            if job.phase not in (JobPhase.DONE, JobPhase.FAILED):
+                self._update(staged, replace(job, phase=JobPhase.FAILED, detail=sentence))
+                self._settled[staged].set()
+
+    async def documents(self, attachments: Sequence[Attachment]) -> tuple[DocumentId, ...]:
+        """Wait until these files are ingested or have failed; the documents of those that are there."""
+        found = []
+        for attachment in attachments:
+            if attachment.staged in self._settled:
+                await self._settled[attachment.staged].wait()
+            job = self._jobs.get(attachment.staged)
+            document = job.document if job is not None else attachment.document
+            if document is not None:
+                found.append(document)
+        return tuple(found)
+
+    async def drained(self) -> None:
+        """Wait until the outbox holds nothing that can be done now; returns at once when it is not worked."""
+        if self._task is not None:
+            await self._idle.wait()
+
+    def _job(self, payload: IngestPayload) -> IngestJob:
+        if payload.staged not in self._jobs:
+            self._settled[payload.staged] = asyncio.Event()
+            self._update(payload.staged, IngestJob(new_job_id(), payload.chat, payload.name, JobPhase.WAITING))
+        return self._jobs[payload.staged]
+
+    def _update(self, staged: str, job: IngestJob) -> IngestJob:
+        self._jobs[staged] = job
+        self._emit(JobChanged(job))
+        return job
+
+    async def _work(self) -> None:
+        while True:
+            self._wanted.clear()
+            items = await asyncio.to_thread(self._store.pending, BATCH)
+            if not items:
+                self._idle.set()
+                await self._wanted.wait()
+                continue
+            if not await self._carry(items):
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _carry(self, items: list[OutboxItem]) -> bool:
+        """Do the leading run of messages to remember in one call, or one other item; False when it failed."""
+        kind = items[0].kind
+        batch = _leading_messages(items) or items[:1]
+        try:
+            match kind:
+                case OutboxKind.REMEMBER:
+                    await self._remember(batch)
+                case OutboxKind.INGEST:
+                    await self._ingest(IngestPayload.from_key(batch[0].key))
+                case OutboxKind.FORGET:
+                    await self._host.forget(forget_request(batch[0].key))
+        except HostError as error:
+            for item in batch:
+                await asyncio.to_thread(self._store.failed, item.id, str(error))
+            return False
+        for item in batch:
+            await asyncio.to_thread(self._store.done, item.id)
+        return True
+
+    async def _remember(self, items: list[OutboxItem]) -> None:
+        messages = [await asyncio.to_thread(self._store.remembered, MessageId(item.key)) for item in items]
+        await self._host.remember(wire.RememberRequest(tuple(m for m in messages if m is not None and m.text)))
+
+    async def _ingest(self, payload: IngestPayload) -> None:
+        job = self._job(payload)
+        request = wire.IngestRequest(job.id, payload.staged, payload.name, payload.origin)
+        try:
+            async with self._host.ingest(request) as stream:
+                async for event in stream:
+                    job = await self._hear(payload, job, event)
+        except CallFailedError as error:
+            self._update(payload.staged, replace(job, phase=JobPhase.FAILED, detail=str(error)))
+            self._settled[payload.staged].set()
+            self._emit(Notice(f"{payload.name}: {error}", Severity.ERROR))
+            if error.kind != REFUSED:
+                raise
+            return
+        self._settled[payload.staged].set()
+
+    async def _hear(self, payload: IngestPayload, job: IngestJob, event: object) -> IngestJob:
+        match event:
+            case wire.IngestProgress(_, phase, done, total):
+                return self._update(payload.staged, replace(job, phase=JobPhase(phase), done=done, total=total))
+            case wire.Ingested():
+                await asyncio.to_thread(self._store.set_document, payload.staged, event.document)
+                for warning in event.warnings:
+                    self._emit(Notice(f"{payload.name}: {warning}", Severity.WARNING))
+                return self._update(
+                    payload.staged,
+                    replace(
+                        job,
+                        phase=JobPhase.DONE,
+                        document=event.document,
+                        passages=event.passages,
+                        detail=" ".join(event.warnings),
+                    ),
+                )
+            case _:
+                return job
+
+
+def _leading_messages(items: list[OutboxItem]) -> list[OutboxItem]:
+    return list(takewhile(lambda item: item.kind is OutboxKind.REMEMBER, items))

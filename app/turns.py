@@ -1,0 +1,126 @@
+"""Who is being answered, and who waits: one turn at a time in a chat, questions typed meanwhile in a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from app.conversation import Conversation, TurnOptions
+from app.events import ChatsChanged, Listener, MessageAdded, Notice, QueueChanged, Severity
+from app.host.host import Host
+from app.host.stream import HostError
+from app.ids import ChatId, DocumentId
+from app.indexer import Indexer
+from app.outgoing import Outgoing, OutgoingQueues
+from app.ports import DeskError
+from app.store.store import Store, StoreError
+from app.store.types import Message
+
+CLOSE_SECONDS = 5.0
+"""How long a stopped answer may take to end: a prefill chunk and a commit."""
+
+
+class Models(Protocol):
+    """What a turn must know of the models."""
+
+    async def ready_to_answer(self) -> None:
+        """Wait until the model is up, and the memory up or given up. Raises DeskError when the model failed."""
+
+    def turn_options(self) -> TurnOptions:
+        """How to answer, once the model is up."""
+
+
+class Turns:
+    """Runs the turns of every chat."""
+
+    def __init__(
+        self, store: Store, host: Host, indexer: Indexer, queues: OutgoingQueues, models: Models, emit: Listener
+    ) -> None:
+        self._store, self._host, self._indexer = store, host, indexer
+        self._queues, self._models, self._emit = queues, models, emit
+        self._conversations: dict[ChatId, Conversation] = {}
+        self._running: dict[ChatId, asyncio.Task[None]] = {}
+
+    async def send(self, chat: ChatId, item: Outgoing, begin: Callable[[], Awaitable[None]]) -> None:
+        """Answer `item`, or queue it behind the turn that runs. `begin` makes sure that the chat is stored."""
+        self._queues.put(chat, item)
+        if chat not in self._running:
+            self._running[chat] = asyncio.get_running_loop().create_task(self._turns(chat, begin))
+        else:
+            self._emit(QueueChanged(chat, self._queues.texts(chat)))
+        await asyncio.to_thread(self._queues.save)
+
+    async def unqueue(self, chat: ChatId) -> str | None:
+        """Take the newest queued text back; None when there is none."""
+        item = self._queues.last(chat)
+        self._emit(QueueChanged(chat, self._queues.texts(chat)))
+        await asyncio.to_thread(self._queues.save)
+        return item.text if item is not None else None
+
+    async def stop(self, chat: ChatId) -> bool:
+        """Stop the running turn, keeping what there is of the answer. False when none runs."""
+        if chat not in self._running or chat not in self._conversations:
+            return False
+        self._conversations[chat].stop()
+        return True
+
+    async def settled(self, chat: ChatId) -> None:
+        """Wait until the chat's turns are over."""
+        if chat in self._running:
+            await asyncio.wait([self._running[chat]])
+
+    async def drop(self, chat: ChatId) -> None:
+        """The chat is going: stop its turn, forget its queue."""
+        self._queues.drop(chat)
+        await asyncio.to_thread(self._queues.save)
+        if await self.stop(chat):
+            await asyncio.wait([self._running[chat]], timeout=CLOSE_SECONDS)
+
+    async def close(self) -> None:
+        """Stop every turn; partial answers are kept, queues stay on disk."""
+        tasks = list(self._running.values())
+        for conversation in self._conversations.values():
+            conversation.stop()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _turns(self, chat: ChatId, begin: Callable[[], Awaitable[None]]) -> None:
+        """Answer what is queued, oldest first. Nothing is awaited between an empty queue and the end, so a question
+        put meanwhile is either seen here or starts a run of its own."""
+        try:
+            await begin()
+            while (item := self._queues.next(chat)) is not None:
+                self._emit(QueueChanged(chat, self._queues.texts(chat)))
+                if not await self._turn(chat, item):
+                    break
+        except (DeskError, StoreError, HostError) as error:
+            self._emit(Notice(str(error), Severity.ERROR))
+        finally:
+            del self._running[chat]
+
+    async def _turn(self, chat: ChatId, item: Outgoing) -> bool:
+        """Commit the question and answer it. False when it was stopped before the answer began."""
+        conversation = self._conversations.setdefault(chat, Conversation(chat, self._store, self._host, self._emit))
+        question = await self._commit(chat, item)
+        await asyncio.to_thread(self._queues.save)
+        documents = await conversation.wait(self._wait_for_parts(item))
+        if documents is None:
+            return False
+        await conversation.answer(question, self._models.turn_options(), documents)
+        self._indexer.wake()
+        return True
+
+    async def _wait_for_parts(self, item: Outgoing) -> tuple[DocumentId, ...]:
+        await self._models.ready_to_answer()
+        return await self._indexer.documents(item.attachments)
+
+    async def _commit(self, chat: ChatId, item: Outgoing) -> Message:
+        question = await asyncio.to_thread(
+            lambda: self._store.add_user_message(chat, item.text, attachments=item.attachments, quote=item.quote)
+        )
+        self._emit(MessageAdded(chat, question))
+        self._emit(ChatsChanged())
+        return question
