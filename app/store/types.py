@@ -95,6 +95,6 @@ class OutboxItem:
     id: int
     kind: OutboxKind
     key: str
-    """Message id (remember), job payload as JSON (ingest) or source id (forget)."""
+    """Message id (remember), IngestPayload as JSON (ingest), source id or ForgetRequest as JSON (forget)."""
     attempts: int
     error: str = ""

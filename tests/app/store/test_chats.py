@@ -156,6 +156,16 @@ def test_another_answer_is_a_second_child(store, turn):
     assert store.message(first.id) is not None
 
 
+def test_a_late_journal_call_never_takes_words_back(store):
+    chat = store.create_chat()
+    begun = store.begin_answer(chat.id, store.add_user_message(chat.id, "q").id)
+    store.journal_answer(begun.id, "one two")
+    store.journal_answer(begun.id, "one")
+    assert store.message(begun.id).text == "one two"
+    store.finish_answer(begun.id, "one", MessageStatus.COMPLETE)
+    assert store.message(begun.id).text == "one", "the last word is the answer's own"
+
+
 def test_favorites_are_the_last_starred_first(store, turn):
     chat = store.create_chat()
     asked, answered = turn(chat.id, "q", "a")
@@ -243,6 +253,8 @@ def test_deleted_words_are_in_no_file(store, turn, tmp_path):
     assert b"tellnoone" not in held
     assert "秘密".encode() not in held
     assert b"keepsake7" in held
+    with store._database.read() as connection:
+        assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
     after = store.message(quoting.id)
     assert (after.quote, after.block) == (None, "block: [deleted]; harmless")
     assert [p.text for p in after.passages] == ["[deleted]", "some words"]

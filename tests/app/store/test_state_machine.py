@@ -54,8 +54,13 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.store = Store.open(self.folder / "chats.db")
+        self.open()
         self.model = Model()
+
+    def open(self) -> None:
+        self.store = Store.open(self.folder / "chats.db")
+        # Syncing guards against power loss only, which is not played here, and takes most of the time.
+        self.store._database._connection.execute("PRAGMA synchronous = OFF")
 
     def teardown(self) -> None:
         self.store.close()
@@ -121,7 +126,7 @@ class StoreMachine(RuleBasedStateMachine):
     def crash_and_reopen(self):
         # The connection goes, and with it the lock that says this writer lives; nothing is finished or tidied.
         self.store.close()
-        self.store = Store.open(self.folder / "chats.db")
+        self.open()
         recovered = self.store.recover()
         lost = {id_ for id_, said in self.model.said.items() if said.streaming}
         assert {message.id for message in recovered} == lost
