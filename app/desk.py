@@ -6,13 +6,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from app.conversation import TurnOptions
 from app.drop.classify import Named, PathKind, classify
 from app.drop.explain import explain
-from app.drop.stage import DropError, Staged, stage
+from app.drop.stage import DropError, Staged, stage, unstage
 from app.events import (
     ChatsChanged,
     Event,
@@ -189,9 +190,14 @@ class Desk:
         self._emit(ChatsChanged())
 
     async def delete(self, chat: ChatId) -> None:
-        """Delete a chat's own messages and have the memory forget them."""
+        """Delete a chat: its own messages and the files that were dropped in no other chat, here and in the memory."""
         await self._turns.drop(chat)
         deleted = await self._try(lambda: self._store.delete_chat(chat))
+        staged = list(deleted.staged)
+        for document in deleted.documents:
+            staged += await self._try(partial(self._store.delete_document, document))
+        for copy in staged:
+            await asyncio.to_thread(unstage, copy, self._paths.files)
         if deleted.warning:
             self._emit(Notice(deleted.warning, Severity.WARNING))
         if self._startup.host.engine.alive:

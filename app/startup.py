@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.events import Listener, ModelPhase, ModelState, Notice, Severity
@@ -14,7 +14,7 @@ from app.host.stream import HostError
 from app.models.errors import ModelError
 from app.models.fetch import FetchPhase, FetchProgress, fetch
 from app.models.manifest import embedder
-from app.models.resolve import resolve
+from app.models.resolve import ShippedModel, choose, resolve
 from app.paths import Paths
 from app.settings import Settings
 
@@ -72,6 +72,7 @@ class Startup:
         except (ModelError, HostError) as error:
             self._failed(MODEL, str(error))
             return
+        ready = replace(ready, model_name=_title(settings.model) or ready.model_name)
         self._tell(ModelState(MODEL, ModelPhase.READY, ready.model_name, engine=ready))
 
     async def start_memory(self) -> None:
@@ -115,3 +116,9 @@ class Startup:
         if state.phase in (ModelPhase.READY, ModelPhase.FAILED):
             part.settled.set()
         self._emit(state)
+
+
+def _title(model: str) -> str:
+    """The proper name of a shipped model; GGUF files carry their training run's name. "" for any other."""
+    choice = choose(model)
+    return choice.entry.title if isinstance(choice, ShippedModel) else ""
