@@ -57,6 +57,8 @@ class Desk:
         self._unsaved: dict[ChatId, Chat] = {}
         self._turns_: Turns | None = None
         self._background: set[asyncio.Task[Any]] = set()
+        self._model_task: asyncio.Task[None] | None = None
+        self._memory_task: asyncio.Task[None] | None = None
 
     # --- life ---
 
@@ -67,8 +69,8 @@ class Desk:
     async def start(self) -> None:
         """Open the store, recover what a crash left, begin fetching and loading. Raises DeskError."""
         await self.open()
-        self._spawn(self.start_model())
-        self._spawn(self.start_memory())
+        self.start_model()
+        self.start_memory()
 
     async def open(self) -> None:
         """Open the store and recover what a crash left; no model is touched. Raises DeskError."""
@@ -86,16 +88,18 @@ class Desk:
         for notice in self._settings.notices:
             self._emit(Notice(notice, Severity.WARNING))
 
-    async def start_model(self) -> None:
-        """Fetch and load the chat model; the outcome is in `models`."""
-        await self._startup.start_model()
+    def start_model(self) -> None:
+        """Begin to fetch and load the chat model; see `model_up`."""
+        self._model_task = self._spawn(self._startup.start_model())
 
-    async def start_memory(self) -> None:
-        """Fetch the embedder, open the memory, then work the outbox; the outcome is in `models`."""
+    def start_memory(self) -> None:
+        """Begin to fetch the embedder and open the memory; then the outbox is worked. See `memory_up`."""
+        self._memory_task = self._spawn(self._bring_memory_up())
+
+    async def _bring_memory_up(self) -> None:
         if self._owner is None:
-            self._emit(
-                Notice("Another aios-chat works on this data folder; this one keeps to chatting.", Severity.WARNING)
-            )
+            sentence = "Another aios-chat works on this data folder; this one chats, but recalls and reads no files."
+            self._emit(Notice(sentence, Severity.WARNING))
         await self._startup.start_memory()
         state = await self._startup.ready(MEMORY)
         if state.phase is ModelPhase.READY and self._owner is not None:
@@ -109,6 +113,7 @@ class Desk:
             await self._turns_.close()
         for task in self._background:
             task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         if self._indexer_ is not None:
             await self._indexer_.stop()
         await self._startup.stop()
@@ -127,23 +132,24 @@ class Desk:
         """Every ingestion of this run, oldest first."""
         return self._indexer.jobs
 
-    async def model_up(self) -> ModelState:
+    async def model_up(self) -> None:
         """Wait until the model answers. Raises DeskError with the reason when it will not."""
-        return await self._up(MODEL)
+        await self._up(MODEL, self._model_task)
 
-    async def memory_up(self) -> ModelState:
-        """Wait until the memory is open. Raises DeskError with the reason when it will not."""
-        return await self._up(MEMORY)
+    async def memory_up(self) -> None:
+        """Wait until the memory is open and its outbox worked. Raises DeskError with the reason when it will not."""
+        await self._up(MEMORY, self._memory_task)
 
     async def indexed(self) -> None:
         """Wait until everything in the outbox has reached the memory."""
         await self._indexer.drained()
 
-    async def _up(self, part: str) -> ModelState:
+    async def _up(self, part: str, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            await asyncio.shield(task)
         state = await self._startup.ready(part)
         if state.phase is ModelPhase.FAILED:
             raise DeskError(state.text)
-        return state
 
     # --- chats ---
 
@@ -253,8 +259,8 @@ class Desk:
     async def ready_to_answer(self) -> None:
         """Wait until the model is up, and the memory up or given up. Raises DeskError when the model failed."""
         await self.model_up()
-        if self._settings.recall is Recall.ON:
-            await self._startup.ready(MEMORY)
+        if self._settings.recall is Recall.ON and self._memory_task is not None:
+            await asyncio.shield(self._memory_task)
 
     def turn_options(self) -> TurnOptions:
         """How to answer, once the model is up."""

@@ -104,7 +104,6 @@ class Startup:
 
     def _failed(self, name: str, sentence: str) -> None:
         self._tell(ModelState(name, ModelPhase.FAILED, sentence))
-        self._emit(Notice(sentence, Severity.ERROR))
 
     def _restarted(self, end: ChildExit, again: bool) -> None:
         after = "it is being started again; the chat is safe" if again else "it is left down; restart aios-chat"

@@ -8,9 +8,9 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app.commands.session import Progress, as_json, opened
+from app.commands.session import Progress, as_json, opened, say
 from app.desk import Desk
-from app.events import AnswerDelta, AnswerDone, Event, JobChanged, JobPhase, Notice, Severity
+from app.events import AnswerDelta, AnswerDone, Event, JobChanged, JobPhase, ModelPhase, Notice, Severity
 from app.ids import ChatId
 from app.settings import Settings
 from app.store.types import Attachment, Message, MessageStatus
@@ -57,7 +57,8 @@ async def ask(settings: Settings, request: Ask) -> int:
     progress = Progress(request.quiet or request.json)
     async with opened(settings, progress) as desk:
         chat = (await desk.new_chat()).chat.id if request.chat is None else (await desk.find_chat(request.chat)).id
-        starting = asyncio.gather(desk.start_model(), desk.start_memory())
+        desk.start_model()
+        desk.start_memory()
         attachments = [await desk.attach(chat, path) for path in request.files]
         question = request.question
         if request.piped and len(request.piped) > MOST_INLINE:
@@ -75,9 +76,11 @@ async def ask(settings: Settings, request: Ask) -> int:
             await desk.stop(chat)
             await desk.settled(chat)
             raise
-        await starting
+        for state in desk.models:
+            if state.phase is ModelPhase.FAILED:
+                say(state.text)
         _show(answer, request, chat)
-        if answer.message is not None and all(s.phase.value == "ready" for s in desk.models):
+        if answer.message is not None and all(s.phase is ModelPhase.READY for s in desk.models):
             await desk.indexed()
         good = answer.message is not None and answer.message.status is MessageStatus.COMPLETE
         return 0 if good and not answer.failed else 1

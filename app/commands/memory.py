@@ -21,7 +21,7 @@ async def ingest(settings: Settings, paths: tuple[Path, ...], *, json: bool, qui
     the others are read all the same."""
     problems = 0
     async with opened(settings, Progress(quiet or json)) as desk:
-        starting = asyncio.create_task(desk.start_memory())
+        desk.start_memory()
         for path in await asyncio.to_thread(_files, paths):
             try:
                 await desk.ingest(await desk.stage(path))
@@ -29,7 +29,6 @@ async def ingest(settings: Settings, paths: tuple[Path, ...], *, json: bool, qui
                 problems += 1
                 say(str(error))
         await desk.memory_up()
-        await starting
         await desk.indexed()
         done = [job for job in desk.jobs if job.phase is JobPhase.DONE]
         problems += len(desk.jobs) - len(done)
@@ -54,9 +53,8 @@ def _files(paths: tuple[Path, ...]) -> list[Path]:
 async def search(settings: Settings, query: str, *, kind: SourceKind | None, limit: int, json: bool) -> int:
     """Print the passages that fit a query best. Exit code 1 when nothing was found."""
     async with opened(settings, Progress(json)) as desk:
-        starting = asyncio.create_task(desk.start_memory())
+        desk.start_memory()
         await desk.memory_up()
-        await starting
         result = await desk.search(query, kind=kind, limit=limit)
     if json:
         print(as_json([{**asdict(p), "place": p.place()} for p in result.passages]))

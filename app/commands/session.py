@@ -86,4 +86,5 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     try:
         return asyncio.run(work())
     except KeyboardInterrupt:
+        print(file=sys.stderr)
         return INTERRUPTED

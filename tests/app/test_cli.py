@@ -1,0 +1,119 @@
+"""The command line: bad input is one sentence and an exit code; nothing heavy is imported for `--help`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("textual", "torch", "chromadb", "transformers", "PIL", "numpy", "sentence_transformers")
+
+
+def aios(home: Path, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `aios-chat` with its data under `home`."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("AIOS_CHAT_")}
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env={**clean, "AIOS_CHAT_HOME": str(home), **environment},
+        timeout=120,
+        check=False,
+    )
+
+
+def is_one_sentence(stderr: str) -> bool:
+    """One line that begins with the program's name; no traceback, no box."""
+    lines = stderr.strip().splitlines()
+    return len(lines) == 1 and lines[0].startswith("aios-chat: ") and lines[0].endswith((".", "!"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "names"),
+    [
+        (["--frobnicate"], 2, "--frobnicate"),
+        (["dance"], 2, "dance"),
+        (["ask"], 2, "question"),
+        (["search"], 2, "query"),
+        (["search", "x", "--kind", "movie"], 2, "movie"),
+        (["search", "x", "--limit", "none"], 2, "--limit"),
+        (["--window", "3", "chats"], 2, "window_tokens"),
+        (["--temperature", "hot", "chats"], 2, "--temperature"),
+        (["--temperature", "-4", "chats"], 2, "temperature"),
+        (["export", "no such chat"], 1, "no such chat"),
+        (["--chat", "no such chat"], 1, "no such chat"),
+        (["ask", "hello", "--chat", "no such chat"], 1, "no such chat"),
+        (["--model", "/no/such/model.gguf", "ask", "hello"], 1, "/no/such/model.gguf"),
+        (["--model", "gpt-5 turbo", "ask", "hello"], 1, "gpt-5 turbo"),
+        (["--recall", "maybe", "chats"], 2, "maybe"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, arguments: list[str], code: int, names: str) -> None:
+    done = aios(tmp_path, *arguments)
+    assert done.returncode == code, done.stderr
+    assert is_one_sentence(done.stderr), done.stderr
+    assert names in done.stderr
+    assert done.stdout == ""
+
+
+def test_bad_settings_file(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text("window_tokens = 'big'\n")
+    done = aios(tmp_path, "chats")
+    assert done.returncode == 2
+    assert is_one_sentence(done.stderr)
+    assert "big" in done.stderr
+
+
+def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = aios(tmp_path / "file" / "data", "chats")
+    assert done.returncode == 1
+    assert is_one_sentence(done.stderr)
+
+
+def test_a_damaged_chats_db(tmp_path: Path) -> None:
+    (tmp_path / "chats.db").write_bytes(b"this is no database" * 100)
+    done = aios(tmp_path, "chats")
+    assert done.returncode == 1
+    assert is_one_sentence(done.stderr)
+    assert "chats.db" in done.stderr
+    assert (tmp_path / "chats.db").read_bytes() == b"this is no database" * 100
+
+
+def test_a_closed_pipe_is_no_error_to_read(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m app.cli --help | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith("Usage: aios-chat")
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_empty_lists(tmp_path: Path) -> None:
+    assert aios(tmp_path, "--version").stdout.startswith("aios-chat ")
+    assert json.loads(aios(tmp_path, "chats", "--json").stdout) == []
+    assert json.loads(aios(tmp_path, "favorites", "--json").stdout) == []
+
+
+def test_models_are_listed_without_fetching_any(tmp_path: Path) -> None:
+    rows = json.loads(aios(tmp_path, "models", "--json").stdout)
+    assert [row["name"] for row in rows] == ["starter", "embedder"]
+    assert not any(row["present"] for row in rows)
+    # 2 x 30 layers x 3 KV heads x 64 x 2 bytes
+    assert rows[0]["kv_bytes_per_token"] == 23040
+
+
+@pytest.mark.parametrize("module", ["app.cli", "app.settings", "app.desk", "app.commands.ask", "app.commands.machine"])
+def test_nothing_heavy_is_imported(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_screen_loads_textual_only() -> None:
+    code = f"import sys, app.commands.screen; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "['textual']"
