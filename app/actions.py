@@ -108,7 +108,6 @@ ACTIONS: tuple[Action, ...] = (
         Group.WRITE,
         Context.CHAT,
         ("ctrl+j", "shift+enter"),
-        footer="Line",
     ),
     Action(
         ActionId.STOP,

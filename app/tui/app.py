@@ -6,12 +6,14 @@ import asyncio
 import signal
 from collections.abc import Iterable
 from functools import partial
+from typing import ClassVar
 
 from textual import events
 from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from app.actions import ACTIONS
+from app.actions import ACTIONS, BY_ID, ActionId
 from app.events import Event
 from app.ids import ChatId
 from app.ports import DeskPort
@@ -27,6 +29,10 @@ class AiosChatApp(App[None]):
 
     TITLE = "aios-chat"
     ENABLE_COMMAND_PALETTE = True
+    # Textual has Ctrl+Q from the start; it is bound again to stand in the footer, and to work over any dialog.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(",".join(BY_ID[ActionId.QUIT].keys), "quit", BY_ID[ActionId.QUIT].footer, priority=True)
+    ]
 
     def __init__(self, desk: DeskPort, chat: ChatId | None = None, *, theme: str = "textual-dark") -> None:
         super().__init__()

@@ -29,6 +29,13 @@ def megabytes(count: int) -> str:
     return f"{value:.1f} MB" if value < 100 else f"{value:,.0f} MB"
 
 
+def file_size(count: int) -> str:
+    """Bytes as B, kB or MB."""
+    if count < 1000:
+        return f"{count} B"
+    return f"{count / 1000:,.0f} kB" if count < 1_000_000 else megabytes(count)
+
+
 def one_line(text: str, width: int) -> str:
     """`text` as a single line of at most `width` characters."""
     flat = " ".join(text[: width * 8].split())

@@ -71,7 +71,7 @@ class ChatLayout(Screen[None]):
                 yield Static("Window", id="side-title")
                 yield Meter(id="meter")
                 yield SourcesPanel(id="sources")
-        yield Footer(compact=True)
+        yield Footer(compact=True, show_command_palette=False)
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -150,6 +150,6 @@ class ChatLayout(Screen[None]):
         if self.query_one("#side").display:
             self.query_one(SourcesPanel).show(reason, passages)
             if passages:
-                self.query_one(PassageList).focus()
+                self.query_one(PassageList).enter()
         else:
             self.app.push_screen(SourcesScreen(reason, passages))

@@ -28,7 +28,7 @@ def chat_option(chat: Chat, current: ChatId | None) -> Content:
     return Content.assemble(
         (mark, "$text-accent"),
         (one_line(chat.title or "untitled", 60), "bold" if chat.id == current else ""),
-        (f"   {plural(chat.messages, 'message')}  {clock(chat.updated)}{fork}", "$text-muted"),
+        (f"   {plural(chat.messages, 'message')}  {clock(chat.updated)}{fork}", "$foreground 60%"),
     )
 
 

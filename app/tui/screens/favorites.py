@@ -78,7 +78,7 @@ class FavoritesScreen(Dialog[Choice | None]):
         title = one_line(self._titles.get(message.chat, "") or "untitled", 40)
         return Content.assemble(
             (f"{NAMES[message.role]}  ", "bold"),
-            (f"{title}  {clock(message.created)}\n", "$text-muted"),
+            (f"{title}  {clock(message.created)}\n", "$foreground 60%"),
             one_line(message.text, 180),
         )
 

@@ -16,7 +16,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.tui.screens.dialog import Dialog
-from app.tui.text import megabytes, one_line, typed_path
+from app.tui.text import file_size, one_line, typed_path
 from app.tui.work import start
 
 SHOWN = 200
@@ -105,7 +105,7 @@ class FilePicker(Dialog[Path | None]):
     def _line(entry: Entry) -> Content:
         if entry.size is None:
             return Content.styled(one_line(entry.name, 80), "bold")
-        return Content.assemble(one_line(entry.name, 80), (f"   {megabytes(entry.size)}", "$text-muted"))
+        return Content.assemble(one_line(entry.name, 80), (f"   {file_size(entry.size)}", "$foreground 60%"))
 
     def action_complete(self) -> None:
         """Write what all matches share; a single match whole."""

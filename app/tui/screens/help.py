@@ -29,7 +29,7 @@ def help_text() -> Content:
             how = "   ".join(part for part in (reach, action.usage) if part)
             parts.append((f"{action.title:<24}", "bold"))
             parts.append((f"  {how}\n", "$text-primary"))
-            parts.append((f"    {action.help}\n", "$text-muted"))
+            parts.append((f"    {action.help}\n", "$foreground 60%"))
     return Content.assemble(*parts)
 
 

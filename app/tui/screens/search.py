@@ -49,7 +49,7 @@ class SearchScreen(Dialog[Passage | None]):
         event.stop()
         results = self.query_one(PassageList)
         if results.passages:
-            results.focus()
+            results.enter()
         else:
             start(self, self._search(event.value.strip(), 0), "search", exclusive=True)
 
@@ -74,8 +74,7 @@ class SearchScreen(Dialog[Passage | None]):
         """From the line to the results."""
         results = self.query_one(PassageList)
         if results.passages and self.focused is not results:
-            results.focus()
-            results.highlighted = 0
+            results.enter()
 
     @on(PassageList.Opened)
     def _opened(self, event: PassageList.Opened) -> None:

@@ -38,7 +38,7 @@ class Chip(Static):
         name = (f"{GLYPHS.file} {attachment.name}", "$text-primary")
         if job is None:
             return Content.assemble(name)
-        return Content.assemble(name, "  ", (job_words(job), _TINTS.get(job.phase, "$text-muted")))
+        return Content.assemble(name, "  ", (job_words(job), _TINTS.get(job.phase, "$foreground 60%")))
 
     def show(self, job: IngestJob | None) -> None:
         """The reading moved on."""

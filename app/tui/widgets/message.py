@@ -32,19 +32,19 @@ def header(message: Message, evicted: bool) -> Content:
     tint = "$text-accent" if message.role is Role.ASSISTANT else "$text-primary"
     parts: list[str | tuple[str, str]] = [
         (NAMES[message.role], f"bold {tint}"),
-        (f"  {clock(message.created)}", "$text-muted"),
+        (f"  {clock(message.created)}", "$foreground 60%"),
     ]
     if message.starred:
         parts.append((f"  {GLYPHS.star}", "$text-warning"))
     if evicted:
-        parts.append((f"  {GLYPHS.dot} out of the window", "$text-muted italic"))
+        parts.append((f"  {GLYPHS.dot} out of the window", "italic $foreground 60%"))
     return Content.assemble(*parts)
 
 
 def footer(message: Message) -> Content:
     """The citations an answer rests on, and how it ended if not by itself."""
     lines: list[Content] = [
-        Content.assemble((f"[{passage.label}] ", "bold $text-accent"), (passage.place(), "$text-muted"))
+        Content.assemble((f"[{passage.label}] ", "bold $text-accent"), (passage.place(), "$foreground 60%"))
         for passage in cited(message)
     ]
     ending: list[str] = []
@@ -55,7 +55,7 @@ def footer(message: Message) -> Content:
         if figures.decode_seconds > 0:
             ending.append(f"{figures.new_tokens / figures.decode_seconds:.1f} tok/s")
     if ending:
-        tint = "$text-error" if message.status is MessageStatus.FAILED else "$text-disabled"
+        tint = "$text-error" if message.status is MessageStatus.FAILED else "$foreground 45%"
         lines.append(Content.styled(f" {GLYPHS.dot} ".join(ending), tint))
     return Content("\n").join(lines)
 
@@ -99,12 +99,16 @@ class MessageView(Vertical):
         self._quoted = quoted
         self._evicted = evicted
         self.set_class(evicted, "-evicted")
+        self._head = Static(header(message, evicted), classes="message--head")
+        self._foot = Static(classes="message--foot")
+        self._markdown = Markdown(classes="message--body", open_links=False)
         self._stream: AnswerStream | None = None
+        self._draw_edges()
 
     def compose(self) -> ComposeResult:
         """The parts this message has."""
         message = self.message
-        yield Static(header(message, self._evicted), classes="message--head")
+        yield self._head
         if message.quote is not None:
             quoted = self._quoted if self._quoted is not None else "an earlier message"
             line = f"{GLYPHS.quote} {one_line(quoted, 200)}"
@@ -113,17 +117,17 @@ class MessageView(Vertical):
             names = "   ".join(f"{GLYPHS.file} {a.name}" for a in message.attachments)
             yield Static(Content(names), classes="message--extra", id="files")
         if message.role is Role.ASSISTANT:
-            yield Markdown(message.text, classes="message--body", open_links=False)
+            yield self._markdown
         else:
             yield Static(Content(message.text), classes="message--body")
-        foot = Static(footer(message), classes="message--foot")
-        foot.display = bool(footer(message).plain)
-        yield foot
+        yield self._foot
 
-    def on_mount(self) -> None:
-        """Join a running answer."""
+    async def on_mount(self) -> None:
+        """Write the body before the mount counts as done, so that the first layout has its height."""
+        if self.message.role is Role.ASSISTANT and self.message.text:
+            await self._markdown.update(self.message.text)
         if self.message.status is MessageStatus.STREAMING:
-            self._stream = AnswerStream(self.query_one(Markdown), self.message.text)
+            self._stream = AnswerStream(self._markdown, self.message.text)
 
     @property
     def evicted(self) -> bool:
@@ -143,12 +147,10 @@ class MessageView(Vertical):
         self._draw_edges()
 
     def _draw_edges(self) -> None:
-        if not self.is_mounted:
-            return
-        self.query_one(".message--head", Static).update(header(self.message, self._evicted))
-        foot = self.query_one(".message--foot", Static)
-        foot.update(footer(self.message))
-        foot.display = bool(footer(self.message).plain)
+        self._head.update(header(self.message, self._evicted))
+        foot = footer(self.message)
+        self._foot.update(foot)
+        self._foot.display = bool(foot.plain)
 
     def grow(self, text: str) -> None:
         """The answer's text so far."""
@@ -164,7 +166,7 @@ class MessageView(Vertical):
         """The answer is complete or stopped."""
         stream, self._stream = self._stream, None
         if stream is None:
-            stream = AnswerStream(self.query_one(Markdown), self.message.text)
+            stream = AnswerStream(self._markdown, self.message.text)
         await stream.finish(message.text)
         self.replace(message)
 

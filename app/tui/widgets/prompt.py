@@ -12,6 +12,7 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from app.actions import ActionId, Context
+from app.slash import matching_commands
 from app.tui.bindings import bindings, keys
 from app.tui.text import newlines
 
@@ -89,7 +90,9 @@ class Prompt(TextArea):
         direction: int
 
     def __init__(self, *, id: str) -> None:  # noqa: A002  (Textual's own name)
-        super().__init__(id=id, placeholder="Ask anything, or drop a file here", highlight_cursor_line=False)
+        super().__init__(
+            id=id, placeholder="Ask anything, or drop a file here (Ctrl+J: new line)", highlight_cursor_line=False
+        )
         self.cursor_blink = False
         self.queue_waits = False
         self._history: list[str] = []
@@ -110,6 +113,9 @@ class Prompt(TextArea):
         elif event.key in keys(ActionId.NEWLINE):
             self._take(event)
             self.insert("\n")
+        elif event.key == "tab" and (matches := matching_commands(self.text)):
+            self._take(event)
+            self.set_text(f"/{matches[0].command} " if matches[0].argument else f"/{matches[0].command}")
         elif event.key in keys(ActionId.DETACH) and not self.text:
             self._take(event)
             self.post_message(self.DetachWanted())

@@ -21,9 +21,10 @@ def passage_option(passage: Passage, width: int) -> Content:
     head = Content.assemble(
         (f"[{passage.label}] " if passage.label else "", "bold $text-accent"),
         (passage.place(), "bold"),
-        (f"  {passage.score:.2f}", "$text-muted"),
+        (f"  {passage.score:.2f}", "$foreground 60%"),
     )
-    return Content.assemble(head, "\n", (one_line(passage.text, max(20, width) * 2), "$text-muted"))
+    # A blank last line parts it from the next one: options have no space between them.
+    return Content.assemble(head, "\n", (one_line(passage.text, max(20, width) * 2), "$foreground 60%"), "\n ")
 
 
 class PassageList(OptionList):
@@ -38,7 +39,7 @@ class PassageList(OptionList):
         background: transparent;
         scrollbar-size-vertical: 1;
         &:focus { border: none; background-tint: transparent; }
-        & > .option-list--option { padding: 0 1 1 0; }
+        & > .option-list--option { padding: 0 1 0 0; }
         & > .option-list--option-highlighted { background: transparent; }
         &:focus > .option-list--option-highlighted {
             background: $boost;
@@ -62,6 +63,12 @@ class PassageList(OptionList):
         """Show these passages, best first."""
         self.passages = tuple(passages)
         self._fill()
+
+    def enter(self) -> None:
+        """Come here with the best one under the cursor."""
+        self.focus()
+        if self.passages and self.highlighted is None:
+            self.highlighted = 0
 
     def _fill(self) -> None:
         highlighted = self.highlighted

@@ -14,7 +14,7 @@ from app.tui.text import job_words, megabytes, one_line
 _TINTS = {
     ModelPhase.FETCHING: "$text-warning",
     ModelPhase.LOADING: "$text-warning",
-    ModelPhase.READY: "$text-muted",
+    ModelPhase.READY: "$foreground 60%",
     ModelPhase.FAILED: "$text-error",
 }
 
@@ -64,7 +64,7 @@ class StatusBar(Widget):
         shown = busy or [s for s in self.states if s.engine is not None]
         width = max(20, self.content_size.width - 30)
         parts = [(one_line(model_words(s), width), _TINTS[s.phase]) for s in shown]
-        dot = Content.styled(f" {GLYPHS.dot} ", "$text-muted")
+        dot = Content.styled(f" {GLYPHS.dot} ", "$foreground 60%")
         return dot.join(Content.styled(words, tint) for words, tint in parts)
 
     def show(self, state: ModelState) -> None:

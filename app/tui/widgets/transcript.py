@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message as Event
 from textual.widgets import Static
@@ -18,6 +17,7 @@ from app.actions import Context
 from app.ids import MessageId
 from app.store.types import Message
 from app.tui.bindings import bindings
+from app.tui.widgets.follow import FollowView
 from app.tui.widgets.message import MessageView
 
 MOUNTED = 50
@@ -30,13 +30,13 @@ STEP = 15
 WELCOME = (
     ("aios-chat\n\n", "bold $text-primary"),
     ("A chat that never has to end, in a memory that never grows.\n\n", ""),
-    ("Write below. Drop a file on this window, or press Ctrl+O, to have it read.\n", "$text-muted"),
-    ("What leaves the window turns grey and is recalled when a question needs it.\n", "$text-muted"),
-    ("F1 lists every key.", "$text-muted"),
+    ("Write below. Drop a file on this window, or press Ctrl+O, to have it read.\n", "$foreground 60%"),
+    ("What leaves the window turns grey and is recalled when a question needs it.\n", "$foreground 60%"),
+    ("F1 lists every key.", "$foreground 60%"),
 )
 
 
-class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
+class Transcript(FollowView, can_focus=True):
     """Shows a window of the loaded messages and follows new text only while it is at the bottom."""
 
     DEFAULT_CSS = """
@@ -80,7 +80,6 @@ class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
         self._last = 0
         self._earlier = 0
         self._asked = False
-        self._moving = False
         self._followed = True
         self._evicted: frozenset[MessageId] = frozenset()
         self._known: dict[MessageId, str] = {}
@@ -89,10 +88,6 @@ class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
     def compose(self) -> ComposeResult:
         """An empty chat says what to do."""
         yield Static(Content.assemble(*WELCOME), id="welcome")
-
-    def on_mount(self) -> None:
-        """Follow new text from the start."""
-        self.anchor()
 
     # --- what is loaded ---------------------------------------------------------------------------
 
@@ -110,11 +105,6 @@ class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
     def selected(self) -> Message | None:
         """The selected message."""
         return self.find(self._selected) if self._selected is not None else None
-
-    @property
-    def following(self) -> bool:
-        """Whether new text keeps the view at the bottom."""
-        return self.is_anchored and not self._anchor_released
 
     def find(self, message: MessageId) -> Message | None:
         """A loaded message by id."""
@@ -134,8 +124,7 @@ class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
         self._last = len(self._messages)
         self._first = max(0, self._last - OPENED)
         await self._mount_window()
-        self.anchor()
-        self._note_follow()
+        self.follow()
 
     async def add(self, message: Message) -> None:
         """A new message at the end."""
@@ -146,12 +135,12 @@ class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
             return
         self._last += 1
         self._draw_welcome()
-        await self.mount(self._widget(message))
+        await self._mount_views([message])
         if not self.following:
             self.post_message(self.NewBelow())
         elif len(self.mounted) > MOUNTED:
             # Dropping widgets at the top while the person reads there would move the view.
-            await self._unmount(self.mounted[: len(self.mounted) - MOUNTED])
+            await self.remove_children(self.mounted[: len(self.mounted) - MOUNTED])
             self._first = self._last - len(self.mounted)
 
     async def prepend(self, messages: Sequence[Message]) -> None:
@@ -215,80 +204,58 @@ class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
     def _draw_welcome(self) -> None:
         self.query_one("#welcome").display = not self._messages
 
+    async def _mount_views(self, messages: Sequence[Message], before: MessageView | None = None) -> None:
+        views = [self._widget(m) for m in messages]
+        await self.mount_all(views, before=before)
+        for view in views:
+            view.hold(not self._followed)
+
     async def _mount_window(self) -> None:
         await self.query_children(MessageView).remove()
         self._draw_welcome()
-        await self.mount_all([self._widget(m) for m in self._messages[self._first : self._last]])
-
-    async def _unmount(self, views: Iterable[MessageView]) -> None:
-        for view in list(views):
-            await view.remove()
+        await self._mount_views(self._messages[self._first : self._last])
 
     async def _move_window(self, step: int) -> None:
         """Bring in up to |step| widgets at one end, drop the surplus at the other; the view stays."""
-        if self._moving:
+        if self._changing:
             return
-        self._moving = True
-        try:
-            views = self.mounted
-            keep = views[0] if step < 0 else views[-1]
-            offset = keep.virtual_region.y - self.scroll_y
+        views = self.mounted
+        async with self.in_place(views[0] if step < 0 else views[-1]):
             if step < 0:
                 first = max(0, self._first + step)
-                fresh = [self._widget(m) for m in self._messages[first : self._first]]
-                await self.mount_all(fresh, before=keep)
-                self._first = first
-                surplus = self.mounted[MOUNTED:]
+                surplus = views[MOUNTED - (self._first - first) :]
+                await self.remove_children(surplus)
                 self._last -= len(surplus)
+                await self._mount_views(self._messages[first : self._first], before=views[0])
+                self._first = first
             else:
                 last = min(len(self._messages), self._last + step)
-                await self.mount_all([self._widget(m) for m in self._messages[self._last : last]])
+                await self._mount_views(self._messages[self._last : last])
                 self._last = last
                 surplus = self.mounted[: max(0, len(self.mounted) - MOUNTED)]
                 self._first += len(surplus)
-            await self._unmount(surplus)
-        finally:
-            self._moving = False
-        self.call_after_refresh(self._restore, keep, offset)
-
-    def _restore(self, keep: MessageView, offset: float) -> None:
-        if keep.is_mounted and not self.following:
-            self.scroll_to(y=keep.virtual_region.y - offset, animate=False, immediate=True)
+                await self.remove_children(surplus)
 
     # --- scrolling --------------------------------------------------------------------------------
 
-    def release_anchor(self) -> None:
-        """Textual calls this on every scroll; with nothing to scroll there is nothing to release."""
-        if self.max_scroll_y > 0:
-            super().release_anchor()
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Notice the ends of the view."""
-        super().watch_scroll_y(old_value, new_value)
-        if round(old_value) == round(new_value) or not self.is_mounted:
-            return
-        self._note_follow()
-        if new_value < old_value and new_value <= 1:
-            self.call_later(self._reach_top)
-        elif new_value >= self.max_scroll_y and self._last < len(self._messages):
-            self.call_later(self._move_window, STEP)
-
-    def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        # Scrolling down at the very bottom releases the anchor without moving, so Textual never restores it.
-        super()._on_mouse_scroll_down(event)
-        self.call_after_refresh(self._settle)
-
-    def _settle(self) -> None:
-        self._check_anchor()
-        self._note_follow()
-
-    def _note_follow(self) -> None:
+    def follow_settled(self) -> None:
+        """Answers are written only while the view follows; the screen shows a hint otherwise."""
         following = self.following and self._last == len(self._messages)
         if following != self._followed:
             self._followed = following
             for view in self.mounted:
                 view.hold(not following)
             self.post_message(self.FollowChanged(following))
+
+    def top_reached(self) -> None:
+        """Bring in what stands before."""
+        if self._first > 0 or self._earlier > 0:
+            self.call_later(self._reach_top)
+
+    def bottom_reached(self) -> None:
+        """Bring in what comes after."""
+        if self._last < len(self._messages):
+            self.call_later(self._move_window, STEP)
 
     async def _reach_top(self) -> None:
         if self._first > 0:
@@ -297,23 +264,13 @@ class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
             self._asked = True
             self.post_message(self.EarlierWanted(self._messages[0].id))
 
-    def page(self, direction: int) -> None:
-        """Scroll up (-1) or down (1) by a screen."""
-        step = max(1, self.scrollable_content_region.height - 2) * direction
-        self.scroll_to(y=self.scroll_y + step, animate=False, immediate=True)
-        if direction > 0:
-            self._settle()
-        elif self.scroll_y <= 1:
-            self.call_later(self._reach_top)
-
     async def latest(self) -> None:
         """Go to the end and follow new text."""
         if self._last < len(self._messages):
             self._last = len(self._messages)
             self._first = max(0, self._last - OPENED)
             await self._mount_window()
-        self.anchor()
-        self._note_follow()
+        self.follow()
 
     # --- selection --------------------------------------------------------------------------------
 
@@ -346,18 +303,8 @@ class Transcript(VerticalScroll, can_focus=True, inherit_bindings=False):
                 await self._mount_window()
         self._select(message)
         if (view := self.view(message)) is not None:
-            self.call_after_refresh(self._bring, view)
+            self.bring(view)
         return True
-
-    def _bring(self, view: MessageView) -> None:
-        top = view.virtual_region.y - self.scroll_y
-        height = self.scrollable_content_region.height
-        if top < 0 or view.virtual_region.height > height:
-            self.scroll_to(y=view.virtual_region.y, animate=False, immediate=True)
-        elif top + view.virtual_region.height > height:
-            y = view.virtual_region.bottom - height
-            self.scroll_to(y=y, animate=False, immediate=True)
-        self._settle()
 
     def deselect(self) -> None:
         """Select nothing."""

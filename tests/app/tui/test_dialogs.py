@@ -1,0 +1,85 @@
+"""The modal screens, beyond what the table's tests do."""
+
+from __future__ import annotations
+
+from driving import person
+from textual.widgets import Input, OptionList
+
+from app.tui.screens.chats import ChatsScreen
+from app.tui.screens.confirm import AskScreen, ConfirmScreen
+from app.tui.screens.file_picker import FilePicker, entries
+
+
+async def test_chats_are_filtered_renamed_and_deleted_in_the_list(desk):
+    desk.add_chat("Apples", ["a"])
+    pears = desk.add_chat("Pears [b]", ["a"])
+    async with person(desk) as p:
+        await p.press("ctrl+l")
+        await p.until(lambda: isinstance(p.app.screen, ChatsScreen))
+        listing = p.app.screen
+        options = listing.query_one(OptionList)
+        await p.until(lambda: options.option_count == 2)
+        await p.press("slash", "p", "e", "a", "enter")
+        await p.until(lambda: options.option_count == 1 and listing.focused is options)
+        await p.press("r")
+        await p.until(lambda: isinstance(p.app.screen, AskScreen))
+        p.app.screen.query_one(Input).value = "Pearls [/]"
+        await p.press("enter")
+        await p.until(lambda: p.said("rename", "Pearls [/]") and p.app.screen is listing)
+        await p.press("d")
+        await p.until(lambda: isinstance(p.app.screen, ConfirmScreen))
+        await p.press("n")
+        await p.until(lambda: p.app.screen is listing)
+        await p.press("d")
+        await p.until(lambda: isinstance(p.app.screen, ConfirmScreen))
+        await p.press("enter")
+        await p.until(lambda: p.said("delete", pears))
+        await p.until(lambda: options.option_count == 0 and listing.query_one("#none").display)
+
+
+async def test_deleting_the_open_chat_from_the_list_opens_a_new_one(desk):
+    chat = desk.add_chat("Open", ["a", "b"])
+    async with person(desk, chat) as p:
+        await p.press("ctrl+l")
+        await p.until(lambda: isinstance(p.app.screen, ChatsScreen))
+        await p.until(lambda: p.app.screen.query_one(OptionList).option_count == 1)
+        await p.press("d")
+        await p.until(lambda: isinstance(p.app.screen, ConfirmScreen))
+        await p.press("y")
+        await p.until(lambda: p.chat != chat and not p.screen.transcript.messages)
+
+
+async def test_search_says_when_the_memory_is_not_up(desk):
+    async with person(desk) as p:
+        await p.write("/search down")
+        await p.until(lambda: p.app.screen is not p.screen)
+        await p.until(lambda: "not up yet" in p.text("#outcome"))
+
+
+async def test_a_file_is_found_by_completion(desk, tmp_path, monkeypatch):
+    (tmp_path / "docs [b]").mkdir()
+    (tmp_path / "docs [b]" / "report.pdf").write_bytes(b"x" * 2000)
+    (tmp_path / "docs [b]" / "other.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    async with person(desk) as p:
+        await p.press("ctrl+o")
+        await p.until(lambda: isinstance(p.app.screen, FilePicker))
+        box = p.app.screen.query_one(Input)
+        await p.until(lambda: p.app.screen.query_one(OptionList).option_count == 1)
+        await p.press("d", "tab")
+        await p.until(lambda: box.value.endswith("docs [b]/"))
+        await p.until(lambda: p.app.screen.query_one(OptionList).option_count == 2)
+        await p.press("r")
+        await p.until(lambda: p.app.screen.query_one(OptionList).option_count == 1)
+        await p.press("tab", "enter")
+        await p.until(lambda: p.said("attach", str(tmp_path / "docs [b]" / "report.pdf")))
+        await p.until(lambda: p.screen.chips.attachments)
+
+
+def test_entries_are_folders_first_and_hidden_ones_only_when_asked(tmp_path):
+    (tmp_path / "b").mkdir()
+    for name in ("a.txt", ".hidden", "C.txt"):
+        (tmp_path / name).write_text("x")
+    assert [e.name for e in entries(f"{tmp_path}/")] == ["b/", "a.txt", "C.txt"]
+    assert [e.name for e in entries(f"{tmp_path}/.h")] == [".hidden"]
+    assert [e.name for e in entries(f"{tmp_path}/c")] == ["C.txt"]
