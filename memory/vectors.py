@@ -46,8 +46,8 @@ class VectorIndex:
         from chromadb.config import Settings
 
         self._mark = {"embedder": embedder_id, "dimension": dimension, "rule": _RULE}
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._client: ClientAPI = chromadb.PersistentClient(
                 str(folder), settings=Settings(anonymized_telemetry=False)
             )

@@ -99,8 +99,8 @@ class Recaller:
         return [_plain(passage) for source in sources for passage in self._store.passages.on_page(source, page)]
 
     def _neighbours(self, ranked: Sequence[Candidate], request: RecallRequest) -> list[Candidate]:
-        """What stands around the best passage, for the room that is left."""
-        if not ranked:
+        """What stands around the best passage found by search, for the room that is left."""
+        if not ranked or ranked[0].score == 0.0:
             return []
         known = {candidate.passage.id for candidate in ranked}
         around = self._store.passages.neighbours(ranked[0].passage)

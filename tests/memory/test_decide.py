@@ -17,9 +17,13 @@ def ask(question: str, known: Known = KNOWN, **more: tuple[SourceId, ...]) -> Sc
 
 @pytest.mark.parametrize(
     "question",
-    ["hi", "Hello there!", "Thanks a lot.", "ok", "你好", "谢谢!", "12*7", "What is 3 + 4?", "Translate that into French",
-     "Make it shorter", "翻译成英文", "", "My dog is called Biscuit.", "Remember that I live in Gdansk.", "我叫小明。"],
-)  # fmt: skip
+    [
+        *("hi", "Hello there!", "Thanks a lot.", "ok", "你好", "谢谢!", ""),
+        *("12*7", "What is 3 + 4?"),
+        *("Translate that into French", "Make it shorter", "翻译成英文"),
+        *("My dog is called Biscuit.", "Remember that I live in Gdansk.", "我叫小明。"),
+    ],
+)
 def test_needs_nothing(question: str) -> None:
     assert ask(question) is Scope.NOTHING
 

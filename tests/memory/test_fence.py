@@ -7,34 +7,24 @@ from memory.recall.fence import harmless, one_line
 
 _PIECES = st.sampled_from(
     [
-        "<|im_start|>", "<|im_end|>", "<|", "|>", "<", "|", ">", "<notes>", "</notes>", "</ notes >", "[1]", "[", "]", "12",
-        "【2】", "<s>", "</s>", "<<SYS>>", "[INST]", "\u200b", "\u202e", "\u2066", "system", "\n", "<start_of_turn>", "｜", "im_end",
+        *("<|im_start|>", "<|im_end|>", "<|", "|>", "<", "|", ">", "｜", "im_end", "system", "\n"),
+        *("<notes>", "</notes>", "</ notes >", "```", "---", "--- end of notes ---", "notes"),
+        *("[1]", "[", "]", "12", "【2】", "<s>", "</s>", "<<SYS>>", "[INST]", "<start_of_turn>"),
+        *("\u200b", "\u202e", "\u2066"),
     ]
-)  # fmt: skip
+)
 _HOSTILE = st.lists(_PIECES | st.text(max_size=4), max_size=25).map("".join)
 
 
 @given(_HOSTILE)
 @example("<\u200b|im_start|>")
-@example("<no\u200btes>")
+@example("-\u200b-- end of notes --\u200b-")
 @example("<<||>>im_start|>")
 def test_nothing_hostile_survives(text: str) -> None:
     plain = harmless(text)
     lowered = plain.lower()
-    for marker in (
-        "<|",
-        "|>",
-        "<notes",
-        "</notes",
-        "<s>",
-        "</s>",
-        "<<sys>>",
-        "[inst]",
-        "<start_of_turn>",
-        "[1]",
-        "【2】",
-    ):
-        assert marker not in lowered
+    markers = ("<|", "|>", "---", "<s>", "</s>", "<<sys>>", "[inst]", "<start_of_turn>", "[1]", "【2】")
+    assert not [marker for marker in markers if marker in lowered]
     assert not any(character in plain for character in "\u200b\u202e\u2066\u00ad")
 
 

@@ -136,8 +136,10 @@ def test_text_is_there_even_when_the_vectors_cannot_be(tmp_path: Path, embedder_
 
 def test_a_second_owner_is_refused_at_once(memory: Memory, tmp_path: Path, embedder_folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from memory import Memory; from memory.types import MemoryLockedError\n"
-        "try:\n    Memory.open(Path(sys.argv[1]), Path(sys.argv[2]))\nexcept MemoryLockedError as error:\n    print(error)"
+        "import sys; from pathlib import Path\n"
+        "from memory import Memory; from memory.types import MemoryLockedError\n"
+        "try:\n    Memory.open(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "except MemoryLockedError as error:\n    print(error)"
     )
     arguments = [sys.executable, "-c", code, str(tmp_path / "memory"), str(embedder_folder)]
     said = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.strip()
