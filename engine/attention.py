@@ -33,14 +33,14 @@ class PrefillChunk:
 
     slots: where they go, `[tokens]`.
     sinks, window: slots of earlier tokens that some token of the chunk sees.
-    mask: `[tokens, sinks + window + tokens]`, True where a token sees that key.
+    hidden: `[tokens, sinks + window + tokens]`, True where a token does not see that key.
     """
 
     slots: Tensor
     sinks: list[SlotRange]
     window: list[SlotRange]
     sink_count: int
-    mask: Tensor
+    hidden: Tensor
 
 
 def decode_row(session: Session, start: Position) -> DecodeRow:
@@ -70,8 +70,8 @@ def prefill_chunk(session: Session, starts: list[Position], device: torch.device
         window_ranges = session.slot_ranges(starts[0], first)
     keys = torch.cat((earlier, own))
     visible = (keys[None] < sinks) | (keys[None] >= torch.tensor(starts)[:, None])
-    mask = visible & (keys[None] <= own[:, None])
-    return PrefillChunk(slots.to(device), sink_ranges, window_ranges, sink_count, mask.to(device))
+    hidden = ~(visible & (keys[None] <= own[:, None]))
+    return PrefillChunk(slots.to(device), sink_ranges, window_ranges, sink_count, hidden.to(device))
 
 
 class PagedAttention:
@@ -83,14 +83,16 @@ class PagedAttention:
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
         k_slots, v_slots = self._pool.layer(layer)
-        out = torch.empty_like(q_window)
+        out = q_window.new_empty(q_window.shape)
         for index, row in enumerate(self._rows):
             k_slots[:, row.slot] = k[index]
             v_slots[:, row.slot] = v[index]
             out[index] = self._decode(row, q_window[index], q_sink[index], k_slots, v_slots)
         if self._chunk is not None:
             n = len(self._rows)
-            out[n:] = self._prefill(self._chunk, q_window[n:], q_sink[n:], k[n:], v[n:], k_slots, v_slots)
+            q = q_window[n:]
+            same = q_sink is q_window
+            out[n:] = self._prefill(self._chunk, q, q if same else q_sink[n:], k[n:], v[n:], k_slots, v_slots)
             k_slots[:, self._chunk.slots] = k[n:].transpose(0, 1)
             v_slots[:, self._chunk.slots] = v[n:].transpose(0, 1)
         return out
@@ -98,12 +100,13 @@ class PagedAttention:
     def _decode(self, row: DecodeRow, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         kv_heads, dim = k.shape[0], k.shape[2]
         window, sink = (q.view(kv_heads, -1, dim) for q in (q_window, q_sink))
-        runs = [(r, sink) for r in row.sinks] + [(r, window) for r in row.window]
-        scores = [torch.bmm(q, k[:, r.first : r.end].transpose(1, 2)) for r, q in runs]
-        weights = torch.softmax(torch.cat(scores, dim=-1).float() * self._scale, dim=-1).to(v.dtype)
-        parts = torch.split(weights, [r.end - r.first for r, _ in runs], dim=-1)
-        mixed = torch.bmm(parts[0], v[:, runs[0][0].first : runs[0][0].end])
-        for part, (r, _) in zip(parts[1:], runs[1:], strict=True):
+        runs = row.sinks + row.window
+        queries = [sink] * len(row.sinks) + [window] * len(row.window)
+        scores = [torch.bmm(q, k[:, r.first : r.end].mT) for r, q in zip(runs, queries, strict=True)]
+        weights = torch.softmax(torch.cat(scores, dim=-1).float().mul_(self._scale), dim=-1).to(v.dtype)
+        parts = torch.split(weights, [r.end - r.first for r in runs], dim=-1)
+        mixed = torch.bmm(parts[0], v[:, runs[0].first : runs[0].end])
+        for part, r in zip(parts[1:], runs[1:], strict=True):
             mixed.baddbmm_(part, v[:, r.first : r.end])
         return mixed.view(-1, dim)
 
@@ -132,7 +135,7 @@ class PagedAttention:
             scored = scores(q_window, keys)
         else:
             scored = torch.cat((scores(q_sink, keys[:, :n]), scores(q_window, keys[:, n:])), dim=-1)
-        scored = (scored * self._scale).masked_fill_(~chunk.mask, float("-inf"))
+        scored = scored.mul_(self._scale).masked_fill_(chunk.hidden, float("-inf"))
         weights = torch.softmax(scored, dim=-1).to(values.dtype).view(kv_heads, group * tokens, -1)
         mixed = torch.bmm(weights, values).view(kv_heads, group, tokens, dim)
         return mixed.permute(2, 0, 1, 3).reshape(tokens, kv_heads * group, dim)

@@ -23,6 +23,7 @@ from engine.sampling import SamplingParams
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.text.detokenizer import Detokenizer
+from engine.text.template import Piece
 from engine.types import EngineError, MessageKey, Position, QuotaError, SessionId
 from engine.window import WindowShape
 
@@ -93,9 +94,7 @@ class Engine:
 
         Raises QuotaError when the system prompt leaves no room for a ring, PoolFullError when all sessions are taken.
         """
-        tokens = self.model.tokenizer.encode(self.model.template.system_prompt(system))
-        if not tokens:
-            tokens = [self.model.tokenizer.bos] if self.model.tokenizer.bos is not None else []
+        tokens = self.model.tokenizer.encode_start(self.model.template.system_prompt(system))
         sink_pages = -(-len(tokens) // self.config.page_size)
         ring_pages = self.config.quota_pages - sink_pages
         if ring_pages < MIN_RING_PAGES:
@@ -119,22 +118,27 @@ class Engine:
     def add_user(self, session: SessionId, key: MessageKey, text: str) -> None:
         """Append a user message. Nothing is computed until an answer is asked for."""
         chat = self._idle(session)
-        piece = self.model.template.user(first=chat.users == 0)
+        self._append(chat, key, self.model.template.user(first=chat.users == 0), text)
         chat.users += 1
-        encode = self.model.tokenizer
-        chat.session.append(key, encode.encode(piece.before) + encode.encode_plain(text) + encode.encode(piece.after))
 
     def add_answer(self, session: SessionId, key: MessageKey, text: str) -> None:
         """Append an answer given earlier (a reopened or forked chat)."""
-        chat = self._idle(session)
-        piece = self.model.template.answer()
-        encode = self.model.tokenizer
-        chat.session.append(key, encode.encode(piece.before) + encode.encode_plain(text) + encode.encode(piece.after))
+        self._append(self._idle(session), key, self.model.template.answer, text)
+
+    def _append(self, chat: _Chat, key: MessageKey, piece: Piece, text: str) -> None:
+        content = self.model.template.content(text)
+        chat.session.append(key, self.model.tokenizer.encode_message(piece.before, content, piece.after))
 
     def generate(self, session: SessionId, key: MessageKey, params: SamplingParams) -> None:
-        """Begin to answer as message `key`; `step` does the work."""
+        """Begin to answer as message `key`; `step` does the work.
+
+        Raises EngineError when nothing has been said since the last answer.
+        """
         chat = self._idle(session)
-        chat.session.append(key, self.model.tokenizer.encode(self.model.template.answer().before))
+        opening = self.model.tokenizer.encode(self.model.template.generation)
+        if not opening and not chat.session.pending:
+            raise EngineError("there is nothing to answer in this chat: add a message first")
+        chat.session.append(key, opening)
         chat.answer = Answer(
             session=chat.session,
             key=key,
@@ -204,7 +208,7 @@ class Engine:
     def _end(self, chat: _Chat, events: list[EngineEvent]) -> list[EngineEvent]:
         answer = chat.answer
         assert answer is not None
-        chat.session.append(answer.key, self.model.tokenizer.encode(self.model.template.answer().after))
+        chat.session.append(answer.key, self.model.tokenizer.encode(self.model.template.answer.after))
         chat.answer = None
         return events
 
@@ -215,11 +219,11 @@ class Engine:
         chat = self._chat(session)
         s, shape = chat.session, chat.session.shape
         sinks = VisibleMessage(None, min(s.position, shape.sinks), shape.sinks)
+        # Tokens that wait (the end-of-turn mark of the last answer) are not computed: they count for nothing yet.
+        ends = [min(span.end, s.position) for span in s.spans]
         messages = [
-            VisibleMessage(
-                span.key, max(0, min(span.end, s.position) - max(span.first, s.start)), span.end - span.first
-            )
-            for span in s.spans
+            VisibleMessage(span.key, max(0, end - max(span.first, s.start)), end - span.first)
+            for span, end in zip(s.spans, ends, strict=True)
         ]
         return WindowState(
             quota_tokens=shape.quota_pages * shape.page_size,

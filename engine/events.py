@@ -60,7 +60,7 @@ EngineEvent = PromptRead | TextDelta | TokensEvicted | AnswerFinished
 
 @dataclass(frozen=True, slots=True)
 class VisibleMessage:
-    """How much of a message is in the window. `key` None is the system prompt (the sinks)."""
+    """How many of a message's computed tokens are in the window. `key` None is the system prompt (the sinks)."""
 
     key: MessageKey | None
     visible: int

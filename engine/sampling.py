@@ -34,14 +34,15 @@ class SamplingParams:
 
 def filtered(logits: Tensor, params: SamplingParams) -> Tensor:
     """Probabilities `[vocab]` after temperature, top-k, top-p (nucleus sampling, arXiv 1904.09751), in that order."""
-    scores = logits.double() / params.temperature
+    # The highest score becomes 0 first: divided by a tiny temperature the others then go to -inf, and it stays.
+    scores = (logits.double() - logits.max()) / params.temperature
     if 0 < params.top_k < len(scores):
         kth = torch.topk(scores, params.top_k).values[-1]
         scores = scores.masked_fill(scores < kth, float("-inf"))
     probabilities = torch.softmax(scores, dim=-1)
     if params.top_p < 1:
-        ordered, order = probabilities.sort(descending=True)
-        # A token stays while the mass before it is below top_p, so at least one always stays.
+        ordered, order = probabilities.sort(descending=True, stable=True)
+        # A token stays while the mass before it is below top_p, so at least one always stays; of equals the first.
         dropped = ordered.cumsum(-1) - ordered >= params.top_p
         probabilities[order[dropped]] = 0
         probabilities /= probabilities.sum()

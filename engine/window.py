@@ -67,7 +67,7 @@ class WindowShape:
 
     def until_eviction(self, t: Position) -> int:
         """Tokens that can still be added, after the token at t, before a page has to be recycled."""
-        filled = max(0, t + 1 - self.sinks)
+        filled = t + 1 - self.sinks
         if filled < self.ring_tokens:
             return self.ring_tokens - filled
         return -filled % self.page_size

@@ -14,7 +14,7 @@ class RopeConfig:
     """Rotary embedding: `theta`, and the scaling kind with its numbers.
 
     kind "default", "linear" (divide by `factor`) or "llama3" (Llama 3.1's three bands). `frequency_factors`, when
-    given (GGUF's `rope_freqs`), divide each inverse frequency instead.
+    given (GGUF's `rope_freqs`, which hold Llama 3's bands), divide each inverse frequency first.
     """
 
     theta: float = 10000.0

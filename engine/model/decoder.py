@@ -61,7 +61,7 @@ class Phases:
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]
 """attend(layer, q_window, q_sink, k, v) -> `[tokens, q_heads, head_dim]`; q `[tokens, q_heads, head_dim]`, k and v
-`[tokens, kv_heads, head_dim]`. Stores k and v as a side effect."""
+`[tokens, kv_heads, head_dim]`; the result is contiguous. Stores k and v as a side effect."""
 
 
 class Decoder:
@@ -73,19 +73,20 @@ class Decoder:
 
     def forward(self, tokens: Tensor, phases: Phases, attend: Attend) -> Tensor:
         """Run `tokens` `[tokens]` through all layers; returns the hidden states `[tokens, hidden]`, not normed."""
-        config, hidden = self.config, F.embedding(tokens, self.weights.embedding)
-        heads = [config.q_heads, config.kv_heads, config.kv_heads]
+        config, count = self.config, tokens.shape[0]
+        hidden = F.embedding(tokens, self.weights.embedding)
+        rotated = config.q_heads + config.kv_heads
         for index, layer in enumerate(self.weights.layers):
             normed = self._norm(hidden, layer.attention_norm)
-            qkv = F.linear(normed, layer.qkv, layer.qkv_bias).view(len(tokens), -1, config.head_dim)
-            q, k, v = torch.split(qkv, heads, dim=1)
-            q_window = rotate(q, phases.window)
-            q_sink = rotate(q, phases.sink) if phases.sink is not None else q_window
-            mixed = attend(index, q_window, q_sink, rotate(k, phases.window), v)
-            hidden = hidden + F.linear(mixed.reshape(len(tokens), -1), layer.out, layer.out_bias)
+            qkv = F.linear(normed, layer.qkv, layer.qkv_bias).view(count, -1, config.head_dim)
+            qk = rotate(qkv[:, :rotated], phases.window)
+            q_window, k = qk[:, : config.q_heads], qk[:, config.q_heads :]
+            q_sink = rotate(qkv[:, : config.q_heads], phases.sink) if phases.sink is not None else q_window
+            mixed = attend(index, q_window, q_sink, k, qkv[:, rotated:])
+            hidden = hidden + F.linear(mixed.view(count, -1), layer.out, layer.out_bias)
             normed = self._norm(hidden, layer.mlp_norm)
             gate, up = F.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-            hidden = hidden + F.linear(F.silu(gate) * up, layer.down, layer.down_bias)
+            hidden = hidden + F.linear(F.silu(gate).mul_(up), layer.down, layer.down_bias)
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -96,18 +97,33 @@ class Decoder:
         return F.rms_norm(x.float(), (x.shape[-1],), weight.float(), self.config.norm_eps).to(x.dtype)
 
 
+_TALL = ("qkv", "gate_up")
+
+
 def to_dtype(weights: DecoderWeights, dtype: torch.dtype, device: torch.device) -> DecoderWeights:
-    """The same weights in another type, on another device; a tied head stays one tensor."""
+    """The same weights in another type, on another device, laid out for it; a tied head stays one tensor."""
+    lay = _columns_first if device.type == "cpu" else torch.Tensor.contiguous
 
     def move(layer: LayerWeights) -> LayerWeights:
         present = {name: t for name in LayerWeights.__dataclass_fields__ if (t := getattr(layer, name)) is not None}
-        return replace(layer, **{name: tensor.to(device=device, dtype=dtype) for name, tensor in present.items()})
+        moved = {name: tensor.to(device=device, dtype=dtype) for name, tensor in present.items()}
+        return replace(layer, **(moved | {name: lay(moved[name]) for name in _TALL}))
 
-    embedding = weights.embedding.to(device=device, dtype=dtype)
     tied = weights.head is weights.embedding
+    embedding = weights.embedding.to(device=device, dtype=dtype)
+    head = lay(embedding if tied else weights.head.to(device=device, dtype=dtype))
     return DecoderWeights(
-        embedding=embedding,
+        embedding=head if tied else embedding,
         layers=tuple(move(layer) for layer in weights.layers),
         norm=weights.norm.to(device=device, dtype=dtype),
-        head=embedding if tied else weights.head.to(device=device, dtype=dtype),
+        head=head,
     )
+
+
+def _columns_first(weight: Tensor) -> Tensor:
+    """The same matrix with its columns contiguous.
+
+    For one token, MKL reads a tall matrix faster so: 8.9 instead of 14.6 ms for 49152 x 576, 0.63 instead of 1.05 ms
+    for 3072 x 576 (float32, one thread); from 128 tokens on there is no difference, nor for wide matrices.
+    """
+    return weight.t().contiguous().t()

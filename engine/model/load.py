@@ -73,7 +73,7 @@ def _from_gguf(
     file = GgufFile(path)
     config, parts = file.config(), file.tokenizer()
     tokenizer = from_gguf(parts)
-    template = ChatTemplate(parts.template, bos=_text(tokenizer, parts.bos), eos=_text(tokenizer, parts.eos))
+    template = ChatTemplate(parts.template, bos=_text(tokenizer, tokenizer.bos), eos=_text(tokenizer, tokenizer.eos))
     weights = file.weights(config, dtype, lambda done: on_layer(done, config.layers))
     decoder = Decoder(config, to_dtype(weights, dtype, device))
     return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer), dtype, device)
@@ -85,8 +85,9 @@ def _from_folder(
     folder = ModelFolder(path)
     config = folder.config()
     tokenizer = from_folder(path)
-    eos = _text(tokenizer, config.stop_ids[0]) if config.stop_ids else ""
-    template = ChatTemplate(_folder_template(path), bos=_text(tokenizer, tokenizer.bos), eos=eos)
+    # The tokenizer's own EOS, not the first stop id: Llama 3's generation config lists another one first.
+    eos = tokenizer.eos if tokenizer.eos is not None else next(iter(config.stop_ids), None)
+    template = ChatTemplate(_folder_template(path), bos=_text(tokenizer, tokenizer.bos), eos=_text(tokenizer, eos))
     weights = folder.weights(config, dtype, lambda done: on_layer(done, config.layers))
     decoder = Decoder(config, to_dtype(weights, dtype, device))
     return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer), dtype, device)
@@ -95,12 +96,16 @@ def _from_folder(
 def _folder_template(path: Path) -> str | None:
     file = path / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ModelFileError(f"{file} cannot be read ({error})") from error
     if not (path / "tokenizer_config.json").is_file():
         return None
     template = read_json(path / "tokenizer_config.json").get("chat_template")
     if isinstance(template, list):
-        template = next((item["template"] for item in template if item.get("name") == "default"), None)
+        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
+        template = named.get("default")
     return template if isinstance(template, str) else None
 
 

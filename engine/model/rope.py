@@ -20,7 +20,11 @@ from engine.types import Position
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Cosines and sines of some positions, each `[tokens, 1, head_dim / 2]`."""
+    """Cosines and signed sines of some positions, float32, each `[tokens, 1, head_dim]`.
+
+    The halves of a head are paired, so the cosines stand there twice and the first half's sines are negated: a
+    rotation is then two products and one roll.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -30,7 +34,7 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
     """Angular speed of each pair of dimensions, float64 `[head_dim / 2]`."""
     inverse = rope.theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     if rope.frequency_factors:
-        return inverse / torch.tensor(rope.frequency_factors, dtype=torch.float64)
+        inverse = inverse / torch.tensor(rope.frequency_factors, dtype=torch.float64)
     if rope.kind == "linear":
         return inverse / rope.factor
     if rope.kind == "llama3":
@@ -60,17 +64,13 @@ class Rope:
         """The rotation of each position, computed in float64 and handed over in float32."""
         angles = torch.outer(torch.tensor(positions, dtype=torch.float64), self._inverse)
         cos, sin = angles.cos().float(), angles.sin().float()
-        return Rotation(cos[:, None].to(self._device), sin[:, None].to(self._device))
+        return Rotation(
+            torch.cat((cos, cos), dim=-1)[:, None].to(self._device),
+            torch.cat((-sin, sin), dim=-1)[:, None].to(self._device),
+        )
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """Rotate `x` `[tokens, heads, head_dim]`; halves are paired, as in Hugging Face's checkpoints."""
-    first, second = x.float().chunk(2, dim=-1)
-    turned = torch.cat(
-        (
-            first * rotation.cos - second * rotation.sin,
-            second * rotation.cos + first * rotation.sin,
-        ),
-        dim=-1,
-    )
-    return turned.to(x.dtype)
+    wide = x.float()
+    return (wide * rotation.cos + wide.roll(x.shape[-1] // 2, -1) * rotation.sin).to(x.dtype)

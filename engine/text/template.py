@@ -1,13 +1,14 @@
 """The model's own chat template (Jinja), cut into appendable pieces.
 
 A prompt is append-only (design rule 9): a template is never run again over earlier turns. So what it writes for
-the system prompt, for one user turn and after one answer is read off small probe conversations once, and a turn is
-the piece around its text.
+the system prompt, around a user turn and around an answer is read off one small probe chat, once, and the pieces are
+then checked against the template's own rendering of a longer one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError
@@ -20,7 +21,11 @@ CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-_PROBE, _SECOND, _ANSWER = "\x02one\x03", "\x02two\x03", "\x02answer\x03"
+# Texts that no template writes of itself: control characters that are not white space, so nothing trims them either.
+_SYSTEM, _FIRST, _SECOND, _THIRD = "\x02system\x03", "\x02one\x03", "\x02two\x03", "\x02three\x03"
+_ANSWER, _LATER = "\x02answer\x03", "\x02later\x03"
+_CHAT = [("system", _SYSTEM), ("user", _FIRST), ("assistant", _ANSWER), ("user", _SECOND)]
+_LONGER = [*_CHAT, ("assistant", _LATER), ("user", _THIRD)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,75 +37,107 @@ class Piece:
 
 
 class ChatTemplate:
-    """Pieces of a chat: `system_prompt`, then user turns and answers for ever."""
+    """Pieces of a chat: `system_prompt`, then user turns and answers for ever.
+
+    `answer` is what stands around an answer given earlier, `generation` what asks the model for a new one. They
+    differ where a template leaves the answer's leading space to the model (Llama 2).
+    """
 
     def __init__(self, source: str | None, *, bos: str = "", eos: str = "") -> None:
         """Compile the template; None is ChatML. Raises UnsupportedModelError when it cannot be used append-only."""
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda _format: ""
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         try:
             self._template = environment.from_string(source or CHATML)
         except TemplateError as error:
             raise UnsupportedModelError(f"the model's chat template cannot be read: {error}") from error
         self._bos, self._eos = bos, eos
-        self._first_user = self._user_piece([])
-        self._later_user = self._user_piece([("user", "x"), ("assistant", "y")])
-        self._answer = self._answer_piece()
+        self._trims = self._render([("user", f" {_FIRST} ")]) == self._render([("user", _FIRST)])
+        try:
+            self._read_pieces()
+            whole = self._render(_LONGER, generate=True)
+            appendable = self._appended() == whole
+        except ValueError:
+            appendable = False
+        if not appendable:
+            raise UnsupportedModelError(
+                "the model's chat template writes earlier turns anew and cannot be appended to; "
+                "take a model whose template only adds to what it wrote"
+            )
 
     def system_prompt(self, text: str) -> str:
         """Everything before the first user message: the sinks."""
-        whole = self._render([("system", text), ("user", _PROBE)], generate=True)
-        cut = whole.index(_PROBE) - len(self._first_user.before)
-        return whole[:cut]
+        before, _ = self._cut_at(self._render([("system", text), ("user", _FIRST)]), _FIRST)
+        return before.removesuffix(self._first_user.before)
 
     def user(self, first: bool) -> Piece:
         """Around a user message (first or later in the chat)."""
         return self._first_user if first else self._later_user
 
+    @property
     def answer(self) -> Piece:
-        """Around an answer: the generation prompt before it, the end of turn after it."""
+        """Around an answer given earlier; its `after` also ends a new one."""
         return self._answer
 
-    def _render(self, messages: list[tuple[str, str]], *, generate: bool) -> str:
+    @property
+    def generation(self) -> str:
+        """What stands between a user message and a new answer."""
+        return self._generation
+
+    def content(self, text: str) -> str:
+        """A message's text as the template writes it: trimmed when it trims (Llama 2 and 3)."""
+        return text.strip() if self._trims else text
+
+    def _render(self, messages: list[tuple[str, str]], *, generate: bool = False) -> str:
         wire: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in messages]
         try:
             return self._template.render(
                 messages=wire, add_generation_prompt=generate, bos_token=self._bos, eos_token=self._eos
             )
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
+        except (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise UnsupportedModelError(f"the model's chat template fails on a plain chat: {error}") from error
 
-    def _user_piece(self, earlier: list[tuple[str, str]]) -> Piece:
-        base = [("system", "s"), *earlier]
-        one = self._render([*base, ("user", _PROBE)], generate=False)
-        before = self._render(base, generate=False)
-        at = one.index(_PROBE)
-        if one.startswith(before) and len(before) <= at:
-            return Piece(one[len(before) : at], one[at + len(_PROBE) :])
-        # The template writes the system prompt into the user turn (Llama 2): the turn is what follows its end.
-        start = one.index("s", 0, at) + 1 if not earlier else len(_common_prefix(one, before))
-        return Piece(one[start:at], one[at + len(_PROBE) :])
+    def _cut_at(self, text: str, mark: str) -> tuple[str, str]:
+        before, found, after = text.rpartition(mark)
+        if not found:
+            raise UnsupportedModelError("the model's chat template leaves out a message of a plain chat")
+        return before, after
 
-    def _answer_piece(self) -> Piece:
-        asked = [("system", "s"), ("user", _PROBE)]
-        closed = self._render(asked, generate=False)
-        prompted = self._render(asked, generate=True)
-        answered = self._render([*asked, ("assistant", _ANSWER), ("user", _SECOND)], generate=False)
-        if _ANSWER not in answered or not prompted.startswith(closed):
-            raise UnsupportedModelError("the model's chat template rewrites earlier turns and cannot be appended to")
-        at = answered.index(_ANSWER) + len(_ANSWER)
-        after = answered[at : answered.index(_SECOND)]
-        return Piece(prompted[len(closed) :], after.removesuffix(self._later_user.before))
+    def _read_pieces(self) -> None:
+        """Read the pieces off the probe chat. Raises ValueError when one rendering does not continue another."""
+        to_first, user_end = self._cut_at(self._render(_CHAT[:2]), _FIRST)
+        chat = self._render(_CHAT)
+        to_answer, _ = self._cut_at(chat, _ANSWER)
+        between = _continuation(self._cut_at(chat, _SECOND)[0], to_answer + _ANSWER)
+        self._first_user = Piece(_continuation(to_first, self._system_alone(to_first)), user_end)
+        asked = to_first + _FIRST + user_end
+        self._generation = _continuation(self._render(_CHAT[:2], generate=True), asked)
+        answer_end = self._cut_at(self._render(_CHAT[:3]), _ANSWER)[1]
+        self._answer = Piece(_continuation(to_answer, asked), answer_end)
+        self._later_user = Piece(_continuation(between, answer_end), self._cut_at(chat, _SECOND)[1])
+
+    def _system_alone(self, to_first: str) -> str:
+        # Llama 2 writes the system prompt into the first user turn: then all that stands before its text are sinks.
+        try:
+            alone = self._render(_CHAT[:1])
+        except UnsupportedModelError:
+            return to_first
+        return alone if _SYSTEM in alone and to_first.startswith(alone) else to_first
+
+    def _appended(self) -> str:
+        """The longer probe chat, put together from the pieces."""
+        parts = [self.system_prompt(_SYSTEM)]
+        for index, (role, text) in enumerate(_LONGER[1:]):
+            piece = self.user(first=index == 0) if role == "user" else self.answer
+            parts.append(piece.before + text + piece.after)
+        return "".join(parts) + self.generation
 
 
-def _common_prefix(a: str, b: str) -> str:
-    length = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        length += 1
-    return a[:length]
+def _continuation(text: str, beginning: str) -> str:
+    if not text.startswith(beginning):
+        raise ValueError("not a continuation")
+    return text[len(beginning) :]
 
 
 def _raise(message: str) -> NoReturn:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
@@ -20,44 +21,88 @@ _LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
+_LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
 
 
 class Tokenizer:
-    """Encodes and decodes; knows the special tokens."""
+    """Encodes and decodes; knows the special tokens.
 
-    def __init__(self, fast: FastTokenizer, *, bos: int | None, special_ids: frozenset[int]) -> None:
+    A chat appended piece by piece has the tokens of the whole text encoded at once. Byte-level BPE needs nothing for
+    that. SentencePiece vocabularies (Llama 2, TinyLlama) put a mark for a space before whatever begins a text, which
+    a piece in the middle of a chat must not get: such a piece is encoded after a line break, and the line break's
+    tokens are taken off again.
+    """
+
+    def __init__(
+        self,
+        fast: FastTokenizer,
+        *,
+        bos: int | None,
+        special_ids: frozenset[int],
+        eos: int | None = None,
+        adds_bos: bool = False,
+    ) -> None:
         self._fast = fast
-        self.bos = bos
+        self.bos, self.eos = bos, eos
         self.special_ids = special_ids
         self.vocab_size = fast.get_vocab_size()
+        self._adds_bos = adds_bos and bos is not None
+        texts = sorted((text for i in special_ids if (text := fast.id_to_token(i))), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+        self._lead = self._whole("\n")
+        self._marks_start = self._whole("x") != self._whole("\nx")[len(self._lead) :]
+        self._marks_after_special = bool(texts) and self._whole(texts[0] + "x")[1:] == self._whole("x")
+
+    def _whole(self, text: str) -> list[int]:
+        return list(self._fast.encode(text, add_special_tokens=False).ids)
+
+    def _continued(self, text: str) -> list[int]:
+        if not self._marks_start or not text:
+            return self._whole(text)
+        ids = self._whole("\n" + text)
+        n = len(self._lead)
+        return ids[n:] if ids[:n] == self._lead else self._whole(text)
+
+    def encode_start(self, text: str) -> list[int]:
+        """Tokens of the text that begins a session, with exactly one BOS in front when the model is used to one.
+
+        Templates that write their own BOS get no second one (llama.cpp #7332); those that leave it to the tokenizer
+        (Zephyr, TinyLlama) get theirs.
+        """
+        ids = self._whole(text)
+        if self.bos is not None and ids[:1] != [self.bos] and (self._adds_bos or not ids):
+            return [self.bos, *ids]
+        return ids
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text rendered by the chat template: special tokens written in it count as such, and none is
-        added (the template writes its own BOS; adding one more is llama.cpp #7332)."""
-        return list(self._fast.encode(text, add_special_tokens=False).ids)
+        """Tokens of a text that the chat template wrote after other text: special tokens in it count as such, and
+        none is added."""
+        return self._whole(text) if self._special.match(text) else self._continued(text)
 
     def encode_plain(self, text: str) -> list[int]:
         """Tokens of a person's or a file's text: what looks like a special token is plain characters in it."""
-        ids: list[int] = []
-        for piece in self._without_specials(text):
-            ids += self._fast.encode(piece, add_special_tokens=False).ids
-        return ids
+        return self._plainly(self._whole, text)
 
-    def _without_specials(self, text: str) -> Iterator[str]:
-        # A special token's text is cut after its first character, so that it cannot match as a whole.
-        start = 0
-        while start < len(text):
-            found = [(text.find(s, start), s) for s in self._special_texts() if text.find(s, start) >= 0]
-            if not found:
-                yield text[start:]
-                return
-            at, special = min(found, key=lambda hit: (hit[0], -len(hit[1])))
-            cut = at + 1 if len(special) > 1 else at + len(special)
-            yield text[start:cut]
-            start = cut
+    def encode_message(self, before: str, text: str, after: str) -> list[int]:
+        """Tokens of a message: `text` as plain characters between what the template writes before and after it.
 
-    def _special_texts(self) -> list[str]:
-        return [text for i in self.special_ids if (text := self._fast.id_to_token(i))]
+        All that lies between two special tokens is encoded together, as the template's whole rendering would be:
+        a line break that ends `before` and one that begins `text` may be one token.
+        """
+        opened = max((match.end() for match in self._special.finditer(before)), default=0)
+        closed = min((match.start() for match in self._special.finditer(after)), default=len(after))
+        fresh = opened > 0 and self._marks_after_special
+        inner = self._plainly(self._whole if fresh else self._continued, before[opened:] + text + after[:closed])
+        return self.encode(before[:opened]) + inner + self.encode(after[closed:])
+
+    def _plainly(self, encode: Callable[[str], list[int]], text: str) -> list[int]:
+        self._fast.encode_special_tokens = True
+        try:
+            ids = encode(text)
+        finally:
+            self._fast.encode_special_tokens = False
+        # The library may still meet one where a whole word is looked up at once (`ignore_merges`).
+        return ids if self.special_ids.isdisjoint(ids) else [i for i in ids if i not in self.special_ids]
 
     def decode(self, ids: list[int]) -> str:
         """Text of tokens, special tokens left out. Incomplete characters come out as U+FFFD."""
@@ -89,14 +134,25 @@ def from_gguf(parts: GgufTokenizer) -> Tokenizer:
         )
     vocab = {token: index for index, token in enumerate(parts.tokens)}
     merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in parts.merges)]
-    fast = FastTokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=parts.pre == "llama-bpe"))
+    llama3 = parts.pre in _LLAMA3_NAMES
+    try:
+        fast = FastTokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=llama3))
+    except Exception as error:  # the library raises bare Exception for merges of unknown tokens
+        raise ModelFileError(f"the tokenizer in this GGUF file is inconsistent ({error}); fetch it again") from error
     fast.pre_tokenizer = _pre_tokenizer(parts.pre)
     fast.decoder = decoders.ByteLevel()
     special = [index for index, kind in enumerate(parts.types) if kind == CONTROL]
     defined = [index for index, kind in enumerate(parts.types) if kind == USER_DEFINED]
     fast.add_special_tokens([AddedToken(parts.tokens[i], special=True, normalized=False) for i in special])
     fast.add_tokens([AddedToken(parts.tokens[i], special=False, normalized=False) for i in defined])
-    return Tokenizer(fast, bos=parts.bos, special_ids=frozenset(special))
+    return Tokenizer(
+        fast,
+        bos=parts.bos,
+        eos=parts.eos,
+        # llama.cpp: files that do not say begin with a BOS when they are Llama 3's.
+        adds_bos=llama3 if parts.add_bos is None else parts.add_bos,
+        special_ids=frozenset(special),
+    )
 
 
 def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
@@ -105,7 +161,7 @@ def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
     if name in ("default", "gpt-2"):
         return byte_level
-    if name in ("llama-bpe", "llama3", "llama-v3"):
+    if name in _LLAMA3_NAMES:
         split = pre_tokenizers.Split(Regex(_LLAMA3_PATTERN), "isolated")
         return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     raise UnsupportedModelError(
@@ -125,6 +181,13 @@ def from_folder(folder: Path) -> Tokenizer:
         raise ModelFileError(f"{file} cannot be read ({error}); fetch it again") from error
     special = frozenset(i for i, token in fast.get_added_tokens_decoder().items() if token.special)
     config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    bos = config.get("bos_token")
-    bos_text = bos.get("content") if isinstance(bos, dict) else bos
-    return Tokenizer(fast, bos=fast.token_to_id(bos_text) if bos_text else None, special_ids=special)
+    bos, eos = (_named(fast, config.get(f"{name}_token")) for name in ("bos", "eos"))
+    # The post-processor is what adds a BOS when this tokenizer is used alone.
+    adds_bos = bos is not None and fast.encode("x").ids[:1] == [bos]
+    return Tokenizer(fast, bos=bos, eos=eos, adds_bos=adds_bos, special_ids=special)
+
+
+def _named(fast: FastTokenizer, token: object) -> int | None:
+    text = token.get("content") if isinstance(token, dict) else token
+    found: int | None = fast.token_to_id(text) if isinstance(text, str) else None
+    return found

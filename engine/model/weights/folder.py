@@ -40,7 +40,10 @@ class ModelFolder:
     def _index(self) -> dict[str, Path]:
         index = self.path / "model.safetensors.index.json"
         if index.is_file():
-            shards = {name: self.path / file for name, file in read_json(index)["weight_map"].items()}
+            names = read_json(index).get("weight_map")
+            if not isinstance(names, dict):
+                raise ModelFileError(f"{index} lacks the field 'weight_map'; fetch it again")
+            shards = {name: self.path / str(file) for name, file in names.items()}
         else:
             files = sorted(self.path.glob("*.safetensors"))
             if not files:
@@ -83,11 +86,18 @@ class ModelFolder:
             )
         except KeyError as error:
             raise ModelFileError(f"{self.path / 'config.json'} lacks the field {error}") from error
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise ModelFileError(f"{self.path / 'config.json'} holds a field of the wrong kind ({error})") from error
 
     def _rope(self) -> RopeConfig:
         # transformers 5 writes everything into rope_parameters; 4 wrote rope_theta and rope_scaling.
         raw = self._json.get("rope_parameters") or self._json.get("rope_scaling") or {}
         kind = str(raw.get("rope_type", raw.get("type", "default")))
+        part = float(raw.get("partial_rotary_factor") or self._json.get("partial_rotary_factor") or 1.0)
+        if part != 1.0:
+            raise UnsupportedModelError(
+                f"{self.path.name} rotates {part:g} of each head's dimensions; this engine rotates all of them"
+            )
         return RopeConfig(
             theta=float(raw.get("rope_theta") or self._json.get("rope_theta") or 10000.0),
             kind=kind,

@@ -1,0 +1,49 @@
+"""The gguf library's reader, with its lists read in one go: a vocabulary is a hundred thousand strings."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from gguf import GGUFReader, GGUFValueType
+
+
+class FastReader(GGUFReader):  # type: ignore[misc]  # gguf ships no types
+    """GGUFReader for files with large vocabularies.
+
+    The library looks at every item of a list through a slice of a np.memmap, at 15 us each: 2.5 s for the starter
+    model's tokens, merges and token types on an idle core. Through a plain array, and with one step a list of
+    numbers, it is 0.1 s. What `fields` holds is the same, except that a list of numbers is one part.
+    """
+
+    data: Any
+
+    def _build_fields(self, offs: int, count: int) -> int:
+        self.data = self.data.view(np.ndarray)
+        return int(super()._build_fields(offs, count))
+
+    def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list[Any], list[int], list[Any]]:
+        if raw_type != GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)  # type: ignore[no-any-return]
+        item = GGUFValueType(int(self._get(orig_offs, np.uint32)[0]))
+        if item == GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)  # type: ignore[no-any-return]
+        count = int(self._get(orig_offs + 4, np.uint64)[0])
+        offs = orig_offs + 12
+        if item == GGUFValueType.STRING:
+            parts = self._strings(offs, count)
+            size = sum(8 + len(part) for part in parts)
+        else:
+            parts = [self._get(offs, self.gguf_scalar_to_np[item], count)]
+            size = parts[0].nbytes
+        return 12 + size, parts, list(range(len(parts))), [GGUFValueType.ARRAY, item]
+
+    def _strings(self, offs: int, count: int) -> list[Any]:
+        length = struct.Struct(">Q" if self.byte_order == "S" else "<Q")
+        parts = []
+        for _ in range(count):
+            end = offs + 8 + length.unpack_from(self.data, offs)[0]
+            parts.append(self.data[offs + 8 : end])
+            offs = end
+        return parts
