@@ -96,8 +96,8 @@ class Terminal:
         processes = self.family()
         for process in processes:
             process.send_signal(signal.SIGKILL)
-        psutil.wait_procs(processes)
-        self.process.close(force=True)
+        self.process.wait()
+        psutil.wait_procs(processes[1:])
 
     def _read(self) -> bool:
         try:

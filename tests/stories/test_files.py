@@ -25,13 +25,9 @@ async def test_files_are_dropped_and_asked_about(tmp_path: Path) -> None:
     report = write_report(desktop / "harbour report (final).pdf")
     screenshot = write_screenshot(desktop / "Screenshot 2026-11-30 at 8.15.png")
     notes = desktop / "notes.md"
-    notes.write_text(
-        "# Garden\n\nThe tomatoes are watered by Selma every Tuesday.\n\n# Car\n\nThe car is a blue Saab.\n"
-    )
+    notes.write_text("# Garden\n\nThe tomatoes are watered by Selma.\n\n# Car\n\nThe car is a blue Saab.\n")
     code = desktop / "prices.py"
-    code.write_text(
-        'def ticket_price(age: int) -> int:\n    """Children below 12 pay nothing."""\n    return 0 if age < 12 else 9\n'
-    )
+    code.write_text("def ticket_price(age):\n    # Children below 12 pay nothing.\n    return 0 if age < 12 else 9\n")
 
     async with at_the_desk(tmp_path / "home", window_tokens=1024, max_tokens=48) as person:
         chat = (await person.desk.new_chat()).chat.id
