@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -33,13 +31,17 @@ def test_every_edge_of_the_window(build, chat, sizes, positions_at_edges, page_s
     sinks = page_size + 5
     chats = [chat(sinks, 2, t) for t in positions_at_edges(sinks, 2, page_size)]
     chats += [chat(page_size, 1, t) for t in (page_size - 1, page_size, 2 * page_size)]  # full sink pages
-    check(build(sizes(page_size, 2, 1, 64), chats), splits=2)
+    check(build(sizes(page_size, 2, 1, 64), chats), splits=1)
 
 
-@pytest.mark.parametrize("dtype", list(TOLERANCE))
-@pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
+@pytest.mark.parametrize(
+    ("dtype", "head_dim"),
+    [
+        (torch.float32, 80), (torch.float16, 64), (torch.float16, 96), (torch.bfloat16, 80), (torch.bfloat16, 128),
+    ],
+)  # fmt: skip
 def test_types_and_head_sizes(build, chat, sizes, dtype, head_dim):
-    check(build(sizes(16, 9, 3, head_dim, dtype), [chat(20, 3, 200)]), splits=2)
+    check(build(sizes(16, 9, 3, head_dim, dtype), [chat(20, 2, 70)]), splits=2)
 
 
 @pytest.mark.parametrize(("q_heads", "kv_heads"), HEADS)
@@ -47,7 +49,7 @@ def test_grouped_heads(build, chat, sizes, q_heads, kv_heads):
     check(build(sizes(16, q_heads, kv_heads), [chat(4, 2, 60)]), splits=1)
 
 
-@pytest.mark.parametrize("splits", [1, 2, 3, 4, 7, 33])
+@pytest.mark.parametrize("splits", [1, 2, 3, 7, 20])
 def test_any_number_of_splits_gives_the_same_answer(build, chat, sizes, splits):
     check(build(sizes(16, 2, 1), [chat(33, 8, 500), chat(16, 1, 3)]), splits)
 
@@ -58,7 +60,7 @@ def test_start_raised_inside_a_page(build, chat, sizes, raised):
 
 
 def test_no_sinks(build, chat, sizes):
-    check(build(sizes(16), [chat(0, 3, t) for t in (0, 15, 16, 47, 48, 200)]), splits=2)
+    check(build(sizes(16), [chat(0, 3, t) for t in (0, 15, 16, 47, 48, 200)]), splits=1)
 
 
 def test_unused_rows_give_zeros(build, chat, sizes):
@@ -68,6 +70,14 @@ def test_unused_rows_give_zeros(build, chat, sizes):
         assert out[1].count_nonzero() == 0
         assert out[0].count_nonzero() > 0
     check(world, splits=3)
+
+
+def test_an_empty_page_is_not_read(build, chat, sizes):
+    """page_pos -1 hides a page, also where position -1 + slot would be visible, and its entry may hold any page id."""
+    world = build(sizes(16), [chat(0, 3, 40)])
+    world.k_pages[:, world.page_table[0, 0]] = float("nan")
+    world.page_pos[0, 0] = world.page_table[0, 0] = -1
+    check(world, splits=2)
 
 
 def test_scale_and_strides(build, chat, sizes):
@@ -86,14 +96,14 @@ def test_large_scores_do_not_overflow(build, chat, sizes):
     check(build(sizes(16), [chat(4, 2, 60)]), splits=3, scale=1000.0)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_any_session(build, chat, sizes, data):
     page_size = data.draw(st.sampled_from([16, 32]), "page size")
     one = st.builds(
         chat, st.integers(0, 3 * page_size), st.integers(1, 4), st.integers(-1, 12 * page_size), st.integers(0, 40)
     )
-    chats = data.draw(st.lists(one, min_size=1, max_size=3), "sessions")
+    chats = data.draw(st.lists(one, min_size=1, max_size=2), "sessions")
     kv_heads, group = data.draw(st.tuples(st.integers(1, 2), st.integers(1, MAX_GROUP)), "heads")
     head_dim = data.draw(st.sampled_from([8, 40, 64]), "head size")
     splits = data.draw(st.integers(1, 6), "splits")
@@ -102,7 +112,7 @@ def test_any_session(build, chat, sizes, data):
 
 def test_tensors_elsewhere_are_refused(build, chat, sizes):
     elsewhere = "meta" if INTERPRETED else "cpu"
-    with pytest.raises(KernelUnavailableError, match="paged_decode runs on .*call paged_decode_torch there"):
+    with pytest.raises(KernelUnavailableError, match=r"paged_decode runs on .*call paged_decode_torch there"):
         paged_decode(*build(sizes(), [chat(4, 2, 30)]).to(elsewhere).arguments)
 
 
@@ -113,7 +123,7 @@ def test_tensors_elsewhere_are_refused(build, chat, sizes):
 def test_wide_grid(build, chat, sizes, positions_at_edges, page_size, q_heads, kv_heads, head_dim):
     combination = [16, 32, 64, 128].index(page_size) + HEADS.index((q_heads, kv_heads)) + head_dim // 16
     dtype = list(TOLERANCE)[combination % 3]
-    for sinks, ring_pages in itertools.product((4, page_size + 9), (1, 3)):
-        times = positions_at_edges(sinks, ring_pages, page_size)
-        chats = [chat(sinks, ring_pages, t, raised=(n % 3) * 5) for n, t in enumerate(times)]
-        check(build(sizes(page_size, q_heads, kv_heads, head_dim, dtype), chats, seed=combination), 1 + combination % 4)
+    sinks, ring_pages = [(4, 3), (page_size + 9, 1), (4, 1), (page_size + 9, 3)][combination % 4]
+    times = positions_at_edges(sinks, ring_pages, page_size)[combination // 2 % 2 :: 2]
+    chats = [chat(sinks, ring_pages, t, raised=n % 3 * 5) for n, t in enumerate(times)]
+    check(build(sizes(page_size, q_heads, kv_heads, head_dim, dtype), chats, seed=combination), 1 + combination % 3)

@@ -85,7 +85,7 @@ def test_strides_heads_and_types_are_checked(build, chat, sizes):
         (replace(world, q_window=double), "q_window is torch.float64: expected float32, float16 or bfloat16"),
         (replace(world, page_table=world.page_table[:, :0]), "page_table has shape (1, 0)"),
     ):
-        with pytest.raises(ValueError, match="not contiguous|expected") as raised:
+        with pytest.raises(ValueError, match=r"not contiguous|expected") as raised:
             paged_decode_torch(*spoilt.arguments)
         assert sentence in str(raised.value)
 
@@ -103,7 +103,7 @@ def test_strides_heads_and_types_are_checked(build, chat, sizes):
 )
 def test_what_the_kernel_does_not_serve(build, chat, sizes, changes, splits, sentence):
     world = build(sizes(**changes), [chat(4, 2, 30)])
-    with pytest.raises(ValueError, match="splits|kernel") as raised:
+    with pytest.raises(ValueError, match=r"splits|kernel") as raised:
         paged_decode(*world.arguments, splits=splits)
     assert sentence in str(raised.value)
 
