@@ -83,7 +83,7 @@ class Commands:
     async def _stop(self, _: str) -> None:
         if self.screen.answering:
             start(self.screen, self.work.stop(), "stop")
-        else:
+        if not self.screen.streaming:
             self.screen.to_prompt()
 
     async def _unqueue(self, _: str) -> None:

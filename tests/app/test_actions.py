@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.actions import ACTIONS, BY_COMMAND, BY_ID, ActionId, Context
@@ -59,6 +59,7 @@ def test_an_unknown_command_names_the_nearest():
         parse_command("/zzzzz")
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_command_a_message_or_one_sentence(text):
     sentence, command = "", None

@@ -318,7 +318,10 @@ class ChatScreen(ChatLayout):
     # --- parts of actions -------------------------------------------------------------------------
 
     async def _add_chip(self, attachment: Attachment) -> None:
-        await self.chips.attach(attachment, self.work.job_of(attachment))
+        job = self.work.job_of(attachment)
+        await self.chips.attach(attachment, job)
+        if job is not None:
+            self.query_one(Activity).leave(job)
 
     async def _take_dropped(self, dropped: Dropped) -> None:
         for attachment in dropped.attachments:

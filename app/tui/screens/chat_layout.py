@@ -91,12 +91,15 @@ class ChatLayout(Screen[None]):
         return self.query_one(ChipBar)
 
     @property
+    def streaming(self) -> bool:
+        """Whether an answer is being written."""
+        return self.work.chat is not None and self.work.live.running(self.work.chat.id) is not None
+
+    @property
     def answering(self) -> bool:
-        """Whether an answer runs, or a question waits for its own."""
+        """Whether an answer is being written, or a question waits for its own."""
         messages = self.transcript.messages
-        if not messages or self.work.chat is None:
-            return False
-        return self.work.live.running(self.work.chat.id) is not None or messages[-1].role is Role.USER
+        return self.streaming or (bool(messages) and messages[-1].role is Role.USER)
 
     def target(self) -> Message | None:
         """The selected message, else the newest answer, else the newest message."""

@@ -99,6 +99,11 @@ class Activity(Static):
             self._jobs[job.id] = f"{job.name}: {job_words(job)}"
         self._draw()
 
+    def leave(self, job: IngestJob) -> None:
+        """A chip shows this file's reading: it needs no second place."""
+        self._jobs.pop(job.id, None)
+        self._draw()
+
     def _draw(self) -> None:
         words = [w for w in (self._answer, *self._jobs.values()) if w]
         self.display = bool(words)

@@ -30,8 +30,8 @@ STEP = 15
 WELCOME = (
     ("aios-chat\n\n", "bold $text-primary"),
     ("A chat that never has to end, in a memory that never grows.\n\n", ""),
-    ("Write below. Drop a file on this window, or press Ctrl+O, to have it read.\n", "$foreground 60%"),
-    ("What leaves the window turns grey and is recalled when a question needs it.\n", "$foreground 60%"),
+    ("Write below. Drop a file here, or press Ctrl+O, to have it read.\n", "$foreground 60%"),
+    ("What leaves the window turns grey, and is recalled when needed.\n", "$foreground 60%"),
     ("F1 lists every key.", "$foreground 60%"),
 )
 

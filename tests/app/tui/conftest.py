@@ -1,7 +1,8 @@
-"""Fixtures of the interface's tests: a scripted desk, a fixed time zone, and waiting on conditions."""
+"""Fixtures of the interface's tests: a scripted desk, a fixed time zone, no animations."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+# Read when Textual is imported.
+os.environ["TEXTUAL_ANIMATIONS"] = "none"
 sys.path.insert(0, str(Path(__file__).parent))
 
 from scripted import ScriptedDesk

@@ -84,7 +84,7 @@ def shown(widget: Static) -> str:
 
 @asynccontextmanager
 async def person(
-    desk: ScriptedDesk, chat: ChatId | None = None, size: tuple[int, int] = (120, 36)
+    desk: ScriptedDesk, chat: ChatId | None = None, size: tuple[int, int] = (110, 26)
 ) -> AsyncIterator[Person]:
     """The app, running, with its chat opened."""
     app = AiosChatApp(desk, chat)

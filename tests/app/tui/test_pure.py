@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import NOON, ScriptedDesk, passage
 
@@ -42,6 +42,7 @@ class TestEvicted:
     def test_without_a_window_nothing_is(self):
         assert evicted(None, self.order) == frozenset()
 
+    @settings(deadline=None)
     @given(st.lists(st.integers(0, 3), max_size=6))
     def test_a_visible_message_never_is(self, visible):
         gone = evicted(window(visible), self.order)
@@ -49,12 +50,14 @@ class TestEvicted:
 
 
 class TestMeter:
+    @settings(deadline=None)
     @given(st.lists(st.integers(0, 200), max_size=40), st.integers(0, 64), st.integers(64, 4096), st.integers(1, 200))
     def test_the_cells_fill_the_width_exactly(self, visible, sinks, quota, width):
         found = stretches(window(visible, sinks=sinks, quota=quota), width)
         assert sum(s.cells for s in found) == width
         assert all(s.cells > 0 for s in found)
 
+    @settings(deadline=None)
     @given(st.lists(st.integers(0, 40), max_size=10), st.integers(1, 200))
     def test_free_cells_show_what_is_not_visible(self, visible, width):
         view = window(visible)
@@ -77,6 +80,7 @@ class TestMeter:
 
 
 class TestLanding:
+    @settings(deadline=None)
     @given(st.text(), st.data(), st.text())
     def test_text_typed_after_a_paste_stays_after_it(self, before, data, typed):
         offset = data.draw(st.integers(0, len(before)))
@@ -86,6 +90,7 @@ class TestLanding:
         assert landing("abc", 1, "c") is None
         assert landing("abc", 3, "xbc") is None
 
+    @settings(deadline=None)
     @given(st.text(alphabet="ab\n"), st.data())
     def test_offsets_and_locations_are_inverse(self, text, data):
         offset = data.draw(st.integers(0, len(text)))
@@ -93,12 +98,14 @@ class TestLanding:
 
 
 class TestWords:
+    @settings(deadline=None)
     @given(st.text(), st.integers(1, 50))
     def test_one_line_is_one_short_line(self, text, width):
         line = one_line(text, width)
         assert "\n" not in line
         assert len(line) <= width
 
+    @settings(deadline=None)
     @given(st.text())
     def test_line_ends_become_lf(self, text):
         assert not set("\r\x00") & set(newlines(text))
@@ -106,6 +113,7 @@ class TestWords:
     def test_a_crlf_is_one_line_end(self):
         assert newlines("a\r\nb\rc") == "a\nb\nc"
 
+    @settings(deadline=None)
     @given(st.text())
     def test_an_export_is_a_plain_file_name(self, title):
         name = export_name(title)
