@@ -1,4 +1,4 @@
-"""Attention over a paged window in plain torch: the CPU's path, and the judge of the kernels.
+"""Attention over a paged window in plain torch: the CPU's path. On a GPU, `attention_gpu` takes the decode rows over.
 
 Decode reads the window in place: a session's visible slots are at most a few contiguous runs (the sinks, and the
 ring before and after the page being written), so nothing is gathered and no slot outside them is touched; a page
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.pool import Pool
+from engine.model.decoder import Attend
 from engine.session import Session, SlotRange
 from engine.types import Position
 
@@ -74,30 +75,23 @@ def prefill_chunk(session: Session, starts: list[Position], device: torch.device
     return PrefillChunk(slots.to(device), sink_ranges, window_ranges, sink_count, hidden.to(device))
 
 
-class PagedAttention:
-    """The `Attend` of one forward pass: `rows` decode tokens first, then at most one prefill chunk."""
+class DecodeInPlace:
+    """One token of each session, over its runs of slots where they lie."""
 
-    def __init__(self, pool: Pool, rows: list[DecodeRow], chunk: PrefillChunk | None, scale: float) -> None:
-        self._pool, self._rows, self._chunk, self._scale = pool, rows, chunk, scale
+    def __init__(self, pool: Pool, rows: list[DecodeRow], scale: float) -> None:
+        self._pool, self._rows, self._scale = pool, rows, scale
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
+        """Store k, v `[sessions, kv_heads, head_dim]`; returns `[sessions, q_heads, head_dim]`."""
         k_slots, v_slots = self._pool.layer(layer)
         out = q_window.new_empty(q_window.shape)
         for index, row in enumerate(self._rows):
             k_slots[:, row.slot] = k[index]
             v_slots[:, row.slot] = v[index]
-            out[index] = self._decode(row, q_window[index], q_sink[index], k_slots, v_slots)
-        if self._chunk is not None:
-            n = len(self._rows)
-            q = q_window[n:]
-            same = q_sink is q_window
-            out[n:] = self._prefill(self._chunk, q, q if same else q_sink[n:], k[n:], v[n:], k_slots, v_slots)
-            k_slots[:, self._chunk.slots] = k[n:].transpose(0, 1)
-            v_slots[:, self._chunk.slots] = v[n:].transpose(0, 1)
+            out[index] = self._row(row, q_window[index], q_sink[index], k_slots, v_slots)
         return out
 
-    def _decode(self, row: DecodeRow, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _row(self, row: DecodeRow, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         kv_heads, dim = k.shape[0], k.shape[2]
         window, sink = (q.view(kv_heads, -1, dim) for q in (q_window, q_sink))
         runs = row.sinks + row.window
@@ -109,6 +103,30 @@ class PagedAttention:
         for part, r in zip(parts[1:], runs[1:], strict=True):
             mixed.baddbmm_(part, v[:, r.first : r.end])
         return mixed.view(-1, dim)
+
+
+class PagedAttention:
+    """The `Attend` of one forward pass: `count` decode tokens first, attended by `decode`, then at most one chunk."""
+
+    def __init__(self, pool: Pool, decode: Attend, count: int, chunk: PrefillChunk | None, scale: float) -> None:
+        self._pool, self._decode, self._count = pool, decode, count
+        self._chunk, self._scale = chunk, scale
+
+    def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
+        n, chunk = self._count, self._chunk
+        if chunk is None:
+            return self._decode(layer, q_window, q_sink, k, v)
+        out = q_window.new_empty(q_window.shape)
+        if n:
+            out[:n] = self._decode(layer, q_window[:n], q_sink[:n], k[:n], v[:n])
+        k_slots, v_slots = self._pool.layer(layer)
+        q = q_window[n:]
+        same = q_sink is q_window
+        out[n:] = self._prefill(chunk, q, q if same else q_sink[n:], k[n:], v[n:], k_slots, v_slots)
+        k_slots[:, chunk.slots] = k[n:].transpose(0, 1)
+        v_slots[:, chunk.slots] = v[n:].transpose(0, 1)
+        return out
 
     def _prefill(
         self,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from engine.attention import PagedAttention, decode_row, prefill_chunk
+from engine.attention import DecodeInPlace, PagedAttention, decode_row, prefill_chunk
+from engine.attention_gpu import DecodeByKernel
 from engine.cache.pool import Pool
-from engine.model.decoder import Decoder, Phases
+from engine.model.decoder import Attend, Decoder, Phases
 from engine.model.rope import Rope
 from engine.scheduler import Schedule
 from engine.session import EvictedSpan, Session
@@ -26,11 +28,28 @@ class Computed:
     evicted: EvictedSpan | None
 
 
-class EagerRunner:
-    """One decoder, one pool."""
+PlanDecode = Callable[[Pool, list[Session], list[Position], float], Attend]
+"""plan(pool, sessions, start of each one's window, scale): the attention of their next tokens."""
 
-    def __init__(self, decoder: Decoder, pool: Pool, device: torch.device) -> None:
+
+def in_place(pool: Pool, sessions: list[Session], starts: list[Position], scale: float) -> Attend:
+    """Plain torch, where the pages lie: the CPU's way."""
+    return DecodeInPlace(pool, [decode_row(s, start) for s, start in zip(sessions, starts, strict=True)], scale)
+
+
+def by_kernel(pool: Pool, sessions: list[Session], starts: list[Position], scale: float) -> Attend:
+    """The Triton kernel: the GPU's way."""
+    return DecodeByKernel(pool, sessions, starts, scale) if sessions else in_place(pool, sessions, starts, scale)
+
+
+class EagerRunner:
+    """One decoder, one pool. `plan_decode` says how the decode rows of a step are attended."""
+
+    def __init__(
+        self, decoder: Decoder, pool: Pool, device: torch.device, plan_decode: PlanDecode | None = None
+    ) -> None:
         self._decoder, self._pool, self._device = decoder, pool, device
+        self._plan_decode = plan_decode or (by_kernel if device.type == "cuda" else in_place)
         self._rope = Rope(decoder.config.rope, decoder.config.head_dim, device)
 
     @torch.inference_mode()
@@ -40,12 +59,10 @@ class EagerRunner:
         if schedule.prefill is not None:
             work.append((schedule.prefill.session, schedule.prefill.count))
         starts = [session.starts(session.position, Position(session.position + count)) for session, count in work]
-        rows = [decode_row(session, begin[0]) for (session, _), begin in zip(work, starts, strict=True)][
-            : len(schedule.decode)
-        ]
-        prefill = schedule.prefill
+        prefill, count, scale = schedule.prefill, len(schedule.decode), self._decoder.config.head_dim**-0.5
         chunk = prefill_chunk(prefill.session, starts[-1], self._device) if prefill else None
-        attention = PagedAttention(self._pool, rows, chunk, self._decoder.config.head_dim**-0.5)
+        decode = self._plan_decode(self._pool, schedule.decode, [begin[0] for begin in starts[:count]], scale)
+        attention = PagedAttention(self._pool, decode, count, chunk, scale)
         ids = [token for session, count in work for token in session.pending[:count]]
         tokens = torch.tensor(ids, device=self._device)
         hidden = self._decoder.forward(tokens, self._phases(work, starts), attention)
