@@ -204,21 +204,12 @@ def paged_decode(
     wrong, and KernelUnavailableError on a device without the kernel.
     """
     shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, start, position)
-    if shape.page_size < 16 or shape.page_size & (shape.page_size - 1):
-        raise ValueError(f"page_size is {shape.page_size}: the kernel needs a power of two, at least 16")
-    if shape.head_dim > MAX_HEAD_DIM or shape.group > MAX_GROUP:
-        raise ValueError(
-            f"head_dim is {shape.head_dim} and {shape.group} query heads share a KV head: the kernel serves at most "
-            f"{MAX_HEAD_DIM} and {MAX_GROUP}"
-        )
-    if not 1 <= splits <= MAX_SPLITS:
-        raise ValueError(f"splits is {splits}: expected 1 to {MAX_SPLITS}")
+    _check_served(shape, splits)
     require("paged_decode", "paged_decode_torch", q_window.device)
 
     tiling = _Tiling.of(shape.head_dim, shape.page_size, k_pages.element_size())
     out = torch.empty_like(q_window)
-    rows = shape.sessions * shape.q_heads
-    partial, lse = out, out
+    partial, lse, rows = out, out, shape.sessions * shape.q_heads
     if splits > 1:
         partial = out.new_empty((rows, splits, shape.head_dim), dtype=torch.float32)
         lse = out.new_empty((rows, splits), dtype=torch.float32)
@@ -255,7 +246,7 @@ def paged_decode_torch(
 ) -> Tensor:
     """What `paged_decode` computes, in plain torch and float32, on any device and for any page size.
 
-    Same arguments, result and ValueErrors; `splits` changes nothing here. It gathers the visible slots of one session
+    Same arguments and result; `splits` changes nothing here. It gathers the visible slots of one session
     after another and reads no other slot.
     """
     shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, start, position)
@@ -283,7 +274,7 @@ def paged_decode_torch(
 
 
 def decode_splits(sessions: int, kv_heads: int, table_len: int, page_size: int, processors: int) -> int:
-    """Splits for `paged_decode`: two programs for each of the GPU's `processors`, at least 128 tokens a split.
+    """Splits for `paged_decode`: two programs for each of the GPU's `processors`, about 128 tokens a split at least.
 
     Depends on the quota and the batch, never on a position, so that a captured graph stays valid.
     """
@@ -333,6 +324,19 @@ def _check(
         if not (tensor.stride(-1) == 1 if strided else tensor.is_contiguous()):
             raise ValueError(f"{name} is not contiguous{' in its last dimension' if strided else ''}")
     return _Shape(sessions, q_heads, kv_heads, page_size, head_dim, page_table.shape[1])
+
+
+def _check_served(shape: _Shape, splits: int) -> None:
+    """Raise ValueError for sizes that the twin takes and the kernel does not."""
+    if shape.page_size < 16 or shape.page_size & (shape.page_size - 1):
+        raise ValueError(f"page_size is {shape.page_size}: the kernel needs a power of two, at least 16")
+    if shape.head_dim > MAX_HEAD_DIM or shape.group > MAX_GROUP:
+        raise ValueError(
+            f"head_dim is {shape.head_dim} and {shape.group} query heads share a KV head: the kernel serves at most "
+            f"{MAX_HEAD_DIM} and {MAX_GROUP}"
+        )
+    if not 1 <= splits <= MAX_SPLITS:
+        raise ValueError(f"splits is {splits}: expected 1 to {MAX_SPLITS}")
 
 
 def compile_cases() -> Iterator[CompileCase]:
