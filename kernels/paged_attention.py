@@ -31,7 +31,7 @@ MAX_GROUP = 16
 """Query heads a KV head: the rows of the smallest tensor-core tile. With 32 rows and head_dim 256 sm_90 spills."""
 MAX_HEAD_DIM = 256
 _TILE_BYTES = 8 * 1024
-"""Of K, and of V. Compiled for head_dim 128 that is 70 to 80 registers and 37 KB of shared memory, so two programs fit
+"""Of K, and of V. Compiled for head_dim 128 that is 69 to 88 registers and 37 KB of shared memory, so two programs fit
 on every target; 16 KB tiles take 90 to 141 registers and 70 KB, which leaves room for one on sm_86, 89 and 120."""
 _MERGE_COLUMNS = 64
 _TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
