@@ -98,10 +98,12 @@ class Conversation:
             return question
         path = await asyncio.to_thread(self._store.path, self.chat)
         known = await asyncio.to_thread(self._store.chat_documents, self.chat)
+        visible = await self._visible(question.id)
         request = wire.RecallRequest(
             question=question.text,
             chat=self.chat,
-            visible=await self._visible(question.id),
+            visible=visible,
+            delivered=tuple(p.id for m in path if m.id in visible and m.role is wire.Role.USER for p in m.passages),
             path=tuple(message.id for message in path),
             attached=tuple(documents),
             chat_documents=known,

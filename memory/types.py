@@ -117,6 +117,8 @@ class RecallRequest:
     chat: SourceId
     visible: frozenset[str] = frozenset()
     """Message ids the model sees in full: never recalled again."""
+    delivered: frozenset[str] = frozenset()
+    """Passage ids that stand in the recalled blocks of visible messages: in the window as well."""
     path: tuple[str, ...] = ()
     """Message ids of this chat's path (a fork shares messages with other chats)."""
     attached: tuple[SourceId, ...] = ()

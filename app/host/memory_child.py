@@ -73,6 +73,7 @@ class MemoryChild:
                 question=request.question,
                 chat=types.SourceId(request.chat),
                 visible=frozenset(request.visible),
+                delivered=frozenset(request.delivered),
                 path=tuple(request.path),
                 attached=tuple(types.SourceId(d) for d in request.attached),
                 chat_documents=tuple(types.SourceId(d) for d in request.chat_documents),

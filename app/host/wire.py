@@ -252,6 +252,8 @@ class RecallRequest:
     chat: ChatId
     visible: tuple[MessageId, ...]
     """Messages the model sees in full: never recalled again."""
+    delivered: tuple[str, ...]
+    """Passages in the recalled blocks of those messages: in the window as well."""
     path: tuple[MessageId, ...]
     """Messages of this chat's path: what "this chat" means for a fork."""
     attached: tuple[DocumentId, ...]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from memory.recall.search import Candidate
-from memory.types import RecallRequest, SourceId
+from memory.types import Passage, RecallRequest, SourceId
 from memory.words import fold, tokens
 
 _SAME = 0.85
@@ -32,7 +32,7 @@ def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, ca
     words: list[set[str]] = []
     for candidate in sorted(candidates, key=value, reverse=True):
         passage = candidate.passage
-        if passage.place.message is not None and passage.place.message in request.visible:
+        if in_window(passage, request):
             continue
         if fold(passage.text).strip() == question:
             continue
@@ -44,6 +44,11 @@ def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, ca
         if len(kept) >= 3 * limit:
             break
     return _capped(kept, limit) if cap_sources else kept[:limit]
+
+
+def in_window(passage: Passage, request: RecallRequest) -> bool:
+    """Whether the model sees this passage already: its message, or an earlier question's recalled block."""
+    return passage.place.message in request.visible or passage.id in request.delivered
 
 
 def _overlap(one: set[str], other: set[str]) -> float:

