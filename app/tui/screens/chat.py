@@ -28,6 +28,7 @@ from app.tui.screens.sources import passage_screen
 from app.tui.text import evicted, job_of, one_line, plural
 from app.tui.widgets.chips import Chip
 from app.tui.widgets.hints import CommandHints
+from app.tui.widgets.keybar import KeyBar
 from app.tui.widgets.meter import Meter
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.sources import PassageList, SourcesPanel
@@ -281,6 +282,11 @@ class ChatScreen(ChatLayout):
     @on(Chip.Removed)
     async def _chip_removed(self, removed: Chip.Removed) -> None:
         await self.chips.detach(removed.attachment)
+
+    def on_descendant_focus(self) -> None:
+        """The bar of keys follows the focus."""
+        on_message = self.focused is self.transcript
+        self.query_one(KeyBar).context = Context.MESSAGE if on_message else Context.CHAT
 
     @on(Transcript.EarlierWanted)
     def _earlier_wanted(self, wanted: Transcript.EarlierWanted) -> None:

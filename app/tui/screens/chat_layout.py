@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from app.host.wire import Passage, Role, WindowView
 from app.ids import MessageId
@@ -17,6 +17,7 @@ from app.tui.screens.sources import SourcesScreen
 from app.tui.text import evicted
 from app.tui.widgets.chips import ChipBar, QueueView
 from app.tui.widgets.hints import CommandHints
+from app.tui.widgets.keybar import KeyBar
 from app.tui.widgets.meter import Meter
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.sources import PassageList, SourcesPanel
@@ -71,7 +72,7 @@ class ChatLayout(Screen[None]):
                 yield Static("Window", id="side-title")
                 yield Meter(id="meter")
                 yield SourcesPanel(id="sources")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyBar(id="keys")
 
     # --- parts ------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from app.ids import ChatId
 from app.store.types import MessageStatus
 from app.tui.screens.confirm import ConfirmScreen
 from app.tui.screens.sources import SourcesScreen
+from app.tui.widgets.keybar import KeyBar
 from app.tui.widgets.meter import Meter
 from app.tui.widgets.sources import PassageList
 from app.tui.widgets.transcript import MOUNTED
@@ -324,3 +325,19 @@ async def test_nothing_runs_at_idle(desk):
             running = [t for t in widget._timers if t._repeat is None and t is not widget._auto_refresh_timer]
             allowed = 1 if widget in (p.screen, p.screen.prompt) else 0  # Textual's paused update and blink timers
             assert len(running) <= allowed, (widget, running)
+
+
+async def test_the_bar_of_keys_follows_the_focus_and_its_keys_can_be_clicked(desk):
+    chat = desk.add_chat("t", ["q", "a"])
+    async with person(desk, chat) as p:
+        bar = p.screen.query_one(KeyBar)
+        assert bar.render().plain.startswith("Enter Send  ^Up Select")
+        await p.press("ctrl+up")
+        await p.until(lambda: bar.render().plain.startswith("s Star f Fork q Quote c Copy Enter Sources"))
+        await p.pilot.click(KeyBar, offset=(3, 0))
+        await p.until(lambda: p.said("star", desk.path(chat)[1].id, True))
+        await p.press("escape")
+        await p.until(lambda: "Send" in bar.render().plain)
+        await p.pilot.resize_terminal(80, 24)
+        await p.until(lambda: "Help" in bar.render().plain)
+        assert len(bar.render().plain) <= 80
