@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from memory.chunking import Section
@@ -23,6 +24,8 @@ def read(job: Job) -> Extract:
     """A picture; each frame of a TIFF is a page. Raises IngestError when nothing in it can be read."""
     from PIL import Image, ImageSequence, UnidentifiedImageError
 
+    # Pillow warns on stderr between 90 and 180 megapixels; the limit below answers for those.
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     try:
         with Image.open(job.path) as picture:
             if picture.width * picture.height > MAX_PIXELS:
@@ -47,10 +50,10 @@ def read(job: Job) -> Extract:
     job.step("ocr", total, total)
     read_pages = {section.page for section in sections}
     missing = [number for number in range(1, total + 1) if total > 1 and number not in read_pages]
-    warnings = tuple(f"Page {number} of {job.name} has no readable text." for number in missing)
+    unread = tuple(f"Page {number} of {job.name} has no readable text." for number in missing)
     if frames > total:
-        warnings += (f"Only the first {total} of {frames} pages of {job.name} were read.",)
-    return Extract(Format.IMAGE, tuple(sections), total if total > 1 else None, warnings)
+        unread += (f"Only the first {total} of {frames} pages of {job.name} were read.",)
+    return Extract(Format.IMAGE, tuple(sections), total if total > 1 else None, unread)
 
 
 def prepare(picture: Image) -> Image:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,6 +18,9 @@ _SECONDS_PER_PAGE = 120
 _DOUBTFUL = 60.0
 """Mean word confidence below which a picture may stand on its side: Tesseract reads a page turned by 180°
 with a character error rate of 82 %, and with 0 % once it is turned upright."""
+_OSD_SIDE = 2000
+_GUESS = 25.0
+"""Word confidence below which Tesseract reads letters into noise."""
 _CJK_GAP = re.compile(
     r"(?<=[\u3001-\u3002\u3040-\u30ff\u3400-\u9fff\uff00-\uffef]) "
     r"(?=[\u3001-\u3002\u3040-\u30ff\u3400-\u9fff\uff00-\uffef])"
@@ -67,6 +72,7 @@ def _installed(languages: str) -> tuple[str, ...]:
 def _recognise(picture: Image, languages: str) -> OcrText:
     import pytesseract
 
+    _one_thread_each()
     try:
         data = pytesseract.image_to_data(
             picture, lang=languages, output_type=pytesseract.Output.DICT, timeout=_SECONDS_PER_PAGE
@@ -81,7 +87,7 @@ def _recognise(picture: Image, languages: str) -> OcrText:
     confidences: list[float] = []
     places = zip(data["block_num"], data["par_num"], data["line_num"], strict=True)
     for place, word, confidence in zip(places, data["text"], data["conf"], strict=True):
-        if word.strip():
+        if word.strip() and float(confidence) >= _GUESS:
             lines.setdefault(place, []).append(word)
             confidences.append(float(confidence))
     text, before = "", (0, 0)
@@ -91,12 +97,24 @@ def _recognise(picture: Image, languages: str) -> OcrText:
     return OcrText(text, sum(confidences) / len(confidences) if confidences else 0.0)
 
 
+def _one_thread_each() -> None:
+    """Keep Tesseract's OpenMP threads from spinning against each other and the screen.
+
+    On two busy cores a page took 13 s with one thread and more than a minute with four. Torch must have read the
+    variable's absence first: it would obey it too.
+    """
+    if hasattr(sys.modules.get("torch"), "set_num_threads"):
+        os.environ.setdefault("OMP_THREAD_LIMIT", "1")
+
+
 def _rotation(picture: Image) -> int:
     """Degrees clockwise to turn by, as Tesseract sees it; 0 when it cannot tell."""
     import pytesseract
 
+    small = picture.copy()
+    small.thumbnail((_OSD_SIDE, _OSD_SIDE))
     try:
-        osd = pytesseract.image_to_osd(picture, output_type=pytesseract.Output.DICT, timeout=_SECONDS_PER_PAGE)
+        osd = pytesseract.image_to_osd(small, output_type=pytesseract.Output.DICT, timeout=_SECONDS_PER_PAGE)
     except (pytesseract.TesseractError, RuntimeError):  # "Too few characters" is an error to Tesseract
         return 0
     return int(osd["rotate"])

@@ -19,9 +19,9 @@ _PIXELS = 14_000_000
 more memory."""
 _EMBEDDED_PIXELS = 200_000_000
 """Above this an embedded picture is not even decoded: it would cost gigabytes."""
-_LIGATURES = str.maketrans(
-    {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st", "\u00ad": ""}
-)
+_LIGATURES = {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st", "\u00ad": ""}
+_CONTROLS = {chr(code): "" for code in range(32) if chr(code) not in "\t\n"}
+_CLEANED = str.maketrans(_LIGATURES | _CONTROLS)
 _FEW_LETTERS = 25
 """A page with fewer letters than this and a picture over half of it is a scan with a stamp or a page
 number."""
@@ -36,7 +36,7 @@ def read(job: Job) -> Extract:
     try:
         document = pymupdf.open(str(job.path), filetype="pdf")
     except (RuntimeError, ValueError) as error:
-        raise IngestError(f"{job.name} is a damaged PDF ({_short(error)}): save it again from its program.") from error
+        raise IngestError(f"{job.name} is a damaged PDF: save it again from its program.") from error
     with document:
         if document.needs_pass:
             raise IngestError(f"{job.name} is encrypted: remove its password and drop it again.")
@@ -64,7 +64,7 @@ def _page(job: Job, document: Any, number: int, total: int) -> tuple[str, str]:
     job.step("read", number - 1, total)
     try:
         page = document[number - 1]
-        text = page.get_text("text").translate(_LIGATURES).replace("\0", "")
+        text = page.get_text("text").translate(_CLEANED)
         if usable(text) and not _is_scan(page, text):
             return text, ""
         job.step("ocr", number - 1, total)
@@ -89,8 +89,10 @@ def usable(text: str) -> bool:
     bare = "".join(text.split())
     if not bare:
         return False
-    bad = sum(character == "\ufffd" or "\ue000" <= character <= "\uf8ff" or character < " " for character in bare)
-    return bad < 0.2 * len(bare) and _letters(bare) > 0
+    bad = sum(character == "\ufffd" or "\ue000" <= character <= "\uf8ff" for character in bare)
+    letters = _letters(bare)
+    # A handful of signs with hardly a letter is a font without a map, too; longer texts may be full of dots.
+    return bad < 0.2 * len(bare) and letters > (0 if letters >= _FEW_LETTERS else 0.3 * len(bare))
 
 
 def _letters(text: str) -> int:
