@@ -16,10 +16,11 @@ class StopStrings:
         if self.matched:
             return ""
         self._held += text
-        hits = [(at, -len(stop)) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        hits = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if hits:
+            # The one that is complete first, so that it does not matter in which pieces the text came.
             self.matched = True
-            shown, self._held = self._held[: min(hits)[0]], ""
+            shown, self._held = self._held[: min(hits)[1]], ""
             return shown
         keep = max((_live_prefix(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - keep

@@ -38,9 +38,9 @@ def poison(pool: Pool, sessions: list[Session]) -> None:
     for s in sessions:
         visible = [*range(min(s.position, s.shape.sinks)), *range(s.start, s.position)]
         keep[[s.slot(Position(t)) for t in visible]] = True
-    for layer in range(pool.k.shape[0]):
-        for slots in pool.layer(layer):
-            slots[:, ~keep] = float("nan")
+    gone = ~keep.view(pool.pages, pool.page_size)
+    pool.k[:, :, gone] = float("nan")
+    pool.v[:, :, gone] = float("nan")
 
 
 def split_messages(tokens: list[int], sinks: int, seed: int) -> tuple[list[int], list[tuple[str, list[int]]]]:
@@ -77,3 +77,13 @@ def run_all(runner: EagerRunner, pool: Pool, sessions: list[Session], chunk: int
             out[c.session.id][c.session.position - 1] = c.logits
         poison(pool, sessions)
     return out
+
+
+def one_sentence(error: Exception) -> str:
+    """The message, after checking that it can be shown to a person as it is."""
+    text = str(error)
+    assert 20 < len(text) < 400, text
+    assert "\n" not in text, text
+    assert "Traceback" not in text, text
+    assert not text.startswith(("'", "(")), text
+    return text

@@ -26,10 +26,11 @@ def visible(t: int, sinks: int, page: int, ring: int, message_starts: list[int])
     return list(range(sinks)) + list(range(start, t + 1))
 
 
-def _rotate(x: Tensor, positions: Tensor, inverse: Tensor) -> Tensor:
-    angles = positions.double()[:, None] * inverse[None]
-    cos = torch.cat((angles.cos(), angles.cos()), -1)[:, None].float()
-    sin = torch.cat((angles.sin(), angles.sin()), -1)[:, None].float()
+def _rotate(x: Tensor, places: Tensor, inverse: Tensor) -> Tensor:
+    """Rotate `x` `[..., heads, dim]` to `places` `[...]`, halves paired."""
+    angles = places.double()[..., None] * inverse
+    cos = torch.cat((angles.cos(), angles.cos()), -1)[..., None, :].float()
+    sin = torch.cat((angles.sin(), angles.sin()), -1)[..., None, :].float()
     half = x.shape[-1] // 2
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
@@ -39,25 +40,28 @@ def reference_logits(
     model: LlamaForCausalLM, tokens: list[int], *, sinks: int, page: int, ring: int, message_starts: list[int]
 ) -> Tensor:
     """Logits at every position, float32 `[tokens, vocab]`."""
-    config = model.config
+    config, count = model.config, len(tokens)
     dim = config.head_dim
     group = config.num_attention_heads // config.num_key_value_heads
     inverse = model.model.rotary_emb.inv_freq.double()
+    # places[t, n]: where key n stands inside the cache that query t looks at, -1 where it is not in there.
+    places = torch.full((count, count), -1)
+    for t in range(count):
+        see = visible(t, sinks, page, ring, message_starts)
+        places[t, see] = torch.arange(len(see))
+    unseen = (places < 0)[:, None, :]
     hidden = model.model.embed_tokens(torch.tensor(tokens))
-    sets = [visible(t, sinks, page, ring, message_starts) for t in range(len(tokens))]
     for layer in model.model.layers:
         x = layer.input_layernorm(hidden)
-        q = layer.self_attn.q_proj(x).view(len(tokens), -1, dim)
-        k = layer.self_attn.k_proj(x).view(len(tokens), -1, dim)
-        v = layer.self_attn.v_proj(x).view(len(tokens), -1, dim)
+        q = layer.self_attn.q_proj(x).view(count, -1, dim)
+        k = layer.self_attn.k_proj(x).view(count, -1, dim)
+        v = layer.self_attn.v_proj(x).view(count, -1, dim).repeat_interleave(group, dim=1)
+        queries = _rotate(q, places.diagonal(), inverse)
         rows = []
-        for t, see in enumerate(sets):
-            places = torch.arange(len(see))
-            keys = _rotate(k[see], places, inverse).repeat_interleave(group, dim=1)
-            query = _rotate(q[t : t + 1], places[-1:], inverse)[0]
-            scores = torch.einsum("hd,nhd->hn", query, keys) / math.sqrt(dim)
-            values = v[see].repeat_interleave(group, dim=1)
-            rows.append(torch.einsum("hn,nhd->hd", scores.softmax(-1), values).flatten())
-        hidden = hidden + layer.self_attn.o_proj(torch.stack(rows))
+        for some, at, away in zip(queries.split(64), places.split(64), unseen.split(64), strict=True):
+            keys = _rotate(k.expand(len(some), -1, -1, -1), at.clamp(min=0), inverse).repeat_interleave(group, dim=2)
+            scores = torch.einsum("thd,tnhd->thn", some, keys) / math.sqrt(dim)
+            rows.append(torch.einsum("thn,nhd->thd", scores.masked_fill(away, -math.inf).softmax(-1), v).flatten(1))
+        hidden = hidden + layer.self_attn.o_proj(torch.cat(rows))
         hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
     return model.lm_head(model.model.norm(hidden))

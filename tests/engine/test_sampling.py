@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.sampling import SamplingParams, filtered, sample
+from engine.types import EngineError, Position
+from tests.engine.helpers import one_sentence
+
+LOGITS = torch.tensor([1.0, 2.5, -0.5, 2.0, 0.0, 1.5])
+DRAWS = 2500
+
+
+def exact(logits: torch.Tensor, params: SamplingParams) -> list[float]:
+    """Probabilities by hand: temperature, top-k, top-p, in that order."""
+    weights = [math.exp(x / params.temperature) for x in logits.tolist()]
+    order = sorted(range(len(weights)), key=lambda i: (-weights[i], i))
+    if params.top_k:
+        order = order[: params.top_k]
+    total, mass, kept = sum(weights[i] for i in order), 0.0, []
+    for i in order:
+        if mass >= params.top_p:
+            break
+        kept.append(i)
+        mass += weights[i] / total
+    chosen = sum(weights[i] for i in kept)
+    return [weights[i] / chosen if i in kept else 0.0 for i in range(len(weights))]
+
+
+def chi_square(counts: list[int], probabilities: list[float]) -> float:
+    draws = sum(counts)
+    assert all(not n for n, p in zip(counts, probabilities, strict=True) if p == 0)
+    return sum((n - draws * p) ** 2 / (draws * p) for n, p in zip(counts, probabilities, strict=True) if p > 0)
+
+
+CASES = [
+    SamplingParams(temperature=1.0),
+    SamplingParams(temperature=0.6),
+    SamplingParams(temperature=2.0, top_k=4),
+    SamplingParams(temperature=1.0, top_p=0.8),
+    SamplingParams(temperature=1.3, top_k=5, top_p=0.9),
+]
+
+
+@pytest.mark.parametrize("params", CASES)
+@pytest.mark.parametrize("over", ["positions", "seeds"])
+def test_draws_follow_the_exact_probabilities(params: SamplingParams, over: str) -> None:
+    want = exact(LOGITS, params)
+    torch.testing.assert_close(filtered(LOGITS, params), torch.tensor(want, dtype=torch.float64))
+    counts = [0] * len(want)
+    for n in range(DRAWS):
+        seed, position = (11, n) if over == "positions" else (n, 11)
+        drawn = SamplingParams(params.temperature, params.top_k, params.top_p, seed)
+        counts[sample(LOGITS, drawn, Position(position))] += 1
+    # The 0.9999 quantile of chi-square with 5 degrees of freedom (fewer where tokens are filtered out) is 25.7.
+    assert chi_square(counts, want) < 25.7
+
+
+def test_one_draw_says_nothing_about_the_next() -> None:
+    logits = torch.zeros(3)
+    draws = [sample(logits, SamplingParams(temperature=1.0, seed=5), Position(t)) for t in range(DRAWS)]
+    pairs = [0] * 9
+    for first, second in zip(draws, draws[1:], strict=False):
+        pairs[3 * first + second] += 1
+    assert chi_square(pairs, [1 / 9] * 9) < 31.8  # 0.9999 quantile, 8 degrees of freedom
+
+
+@given(st.integers(-(2**70), 2**70), st.integers(0, 2**40), st.floats(0.1, 3))
+def test_the_same_seed_and_position_draw_the_same(seed: int, position: int, temperature: float) -> None:
+    params = SamplingParams(temperature=temperature, seed=seed)
+    first = sample(LOGITS, params, Position(position))
+    torch.manual_seed(position % 1000)  # the global generator plays no part
+    assert sample(LOGITS, params, Position(position)) == first
+
+
+def test_seeds_and_positions_give_different_draws() -> None:
+    logits = torch.zeros(1000)
+    by_position = {sample(logits, SamplingParams(temperature=1.0, seed=1), Position(t)) for t in range(40)}
+    by_seed = {sample(logits, SamplingParams(temperature=1.0, seed=s), Position(1)) for s in range(40)}
+    assert len(by_position) > 30
+    assert len(by_seed) > 30
+
+
+def kept(logits: list[float], **filters: float) -> list[int]:
+    probabilities = filtered(torch.tensor(logits), SamplingParams(temperature=1.0, **filters))  # type: ignore[arg-type]
+    assert float(probabilities.sum()) == pytest.approx(1)
+    return [i for i, p in enumerate(probabilities.tolist()) if p > 0]
+
+
+def test_top_k() -> None:
+    assert kept([0, 3, 1, 2], top_k=1) == [1]
+    assert kept([0, 3, 1, 2], top_k=3) == [1, 2, 3]
+    assert kept([0, 3, 1, 2], top_k=9) == [0, 1, 2, 3]
+    assert kept([0, 2, 2, 1], top_k=1) == [1, 2]  # equals of the last kept one stay
+
+
+def test_top_p() -> None:
+    halves = [math.log(0.5), math.log(0.25), math.log(0.125), math.log(0.125)]
+    assert kept(halves, top_p=0.4) == [0]
+    assert kept(halves, top_p=0.6) == [0, 1]
+    assert kept(halves, top_p=0.99) == [0, 1, 2, 3]
+    assert kept([1, 1, 1, 1], top_p=0.45) == [0, 1]  # of equals the first
+    assert kept([1, 1, 1, 1], top_p=1e-9) == [0]
+
+
+def test_greedy_takes_the_best_and_no_noise() -> None:
+    assert sample(LOGITS, SamplingParams(), Position(0)) == 1
+    assert {sample(LOGITS, SamplingParams(seed=s), Position(s)) for s in range(20)} == {1}
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-30, 1e-3])
+def test_a_tiny_temperature_is_greedy(temperature: float) -> None:
+    params = SamplingParams(temperature=temperature, top_p=0.9, top_k=3)
+    assert {sample(LOGITS, params, Position(t)) for t in range(20)} == {1}
+
+
+@given(st.lists(st.floats(-80, 80, width=32), min_size=1, max_size=30), st.integers(0, 30), st.floats(0.01, 1))
+def test_what_is_filtered_out_is_never_drawn(values: list[float], top_k: int, top_p: float) -> None:
+    logits = torch.tensor(values)
+    params = SamplingParams(temperature=1.0, top_k=top_k, top_p=top_p)
+    probabilities = filtered(logits, params)
+    assert float(probabilities.sum()) == pytest.approx(1)
+    assert float(probabilities[logits.argmax()]) > 0
+    assert all(float(probabilities[sample(logits, params, Position(t))]) > 0 for t in range(5))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1},
+        {"temperature": 11.0},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.01},
+        {"top_p": math.nan},
+        {"max_tokens": 0},
+    ],
+)
+def test_wrong_numbers_are_refused_by_a_sentence(wrong: dict[str, float]) -> None:
+    with pytest.raises(EngineError) as refused:
+        SamplingParams(**wrong)  # type: ignore[arg-type]
+    assert next(iter(wrong)) in one_sentence(refused.value)
