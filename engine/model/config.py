@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.types import UnsupportedModelError
+from engine.types import ModelFileError, UnsupportedModelError
 
 SUPPORTED_FAMILIES = ("llama",)
 
@@ -57,11 +57,23 @@ class ModelConfig:
                 f"'{self.name}' is of the family '{self.family}', which this engine does not run; "
                 f"it runs: {', '.join(SUPPORTED_FAMILIES)} (SmolLM2, Llama 2/3, TinyLlama and their fine-tunes)"
             )
+        if min(self.vocab, self.hidden, self.layers, self.q_heads, self.kv_heads, self.head_dim, self.intermediate) < 1:
+            raise ModelFileError(f"'{self.name}' gives a size of its model as 0 or less; fetch it again")
         if self.q_heads % self.kv_heads:
             raise UnsupportedModelError(
                 f"'{self.name}' has {self.q_heads} query heads and {self.kv_heads} KV heads; "
                 "the first must be a multiple of the second"
             )
+
+    @property
+    def q_width(self) -> int:
+        """Rows of the query projection."""
+        return self.q_heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Rows of the key projection, and of the value's."""
+        return self.kv_heads * self.head_dim
 
     def kv_bytes_per_token(self, bytes_per_value: int) -> int:
         """2 (K and V) x layers x KV heads x head size x bytes."""

@@ -141,17 +141,18 @@ def from_gguf(parts: GgufTokenizer) -> Tokenizer:
         raise ModelFileError(f"the tokenizer in this GGUF file is inconsistent ({error}); fetch it again") from error
     fast.pre_tokenizer = _pre_tokenizer(parts.pre)
     fast.decoder = decoders.ByteLevel()
-    special = [index for index, kind in enumerate(parts.types) if kind == CONTROL]
-    defined = [index for index, kind in enumerate(parts.types) if kind == USER_DEFINED]
-    fast.add_special_tokens([AddedToken(parts.tokens[i], special=True, normalized=False) for i in special])
-    fast.add_tokens([AddedToken(parts.tokens[i], special=False, normalized=False) for i in defined])
+    kinds = list(zip(parts.tokens, parts.types, strict=False))
+    special = [token for token, kind in kinds if kind == CONTROL]
+    defined = [token for token, kind in kinds if kind == USER_DEFINED]
+    fast.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    fast.add_tokens([AddedToken(token, special=False, normalized=False) for token in defined])
     return Tokenizer(
         fast,
         bos=parts.bos,
         eos=parts.eos,
         # llama.cpp: files that do not say begin with a BOS when they are Llama 3's.
         adds_bos=llama3 if parts.add_bos is None else parts.add_bos,
-        special_ids=frozenset(special),
+        special_ids=frozenset(vocab[token] for token in special),
     )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -64,7 +65,7 @@ def test_one_draw_says_nothing_about_the_next() -> None:
     logits = torch.zeros(3)
     draws = [sample(logits, SamplingParams(temperature=1.0, seed=5), Position(t)) for t in range(DRAWS)]
     pairs = [0] * 9
-    for first, second in zip(draws, draws[1:], strict=False):
+    for first, second in pairwise(draws):
         pairs[3 * first + second] += 1
     assert chi_square(pairs, [1 / 9] * 9) < 31.8  # 0.9999 quantile, 8 degrees of freedom
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as FastTokenizer

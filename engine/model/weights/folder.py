@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,25 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.model.config import ModelConfig, RopeConfig
-from engine.model.decoder import DecoderWeights, LayerWeights
+from engine.model.decoder import DecoderWeights
+from engine.model.weights.assemble import TensorNames, assemble
 from engine.types import ModelFileError, UnsupportedModelError
+
+_NAMES = TensorNames(
+    embedding="model.embed_tokens.weight",
+    norm="model.norm.weight",
+    head="lm_head.weight",
+    layer="model.layers.{}.",
+    attention_norm="input_layernorm",
+    q="self_attn.q_proj",
+    k="self_attn.k_proj",
+    v="self_attn.v_proj",
+    out="self_attn.o_proj",
+    mlp_norm="post_attention_layernorm",
+    gate="mlp.gate_proj",
+    up="mlp.up_proj",
+    down="mlp.down_proj",
+)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -119,46 +137,36 @@ class ModelFolder:
         return tuple(dict.fromkeys(int(stop) for stop in stops))
 
     def weights(self, config: ModelConfig, dtype: torch.dtype, on_layer: Callable[[int], None]) -> DecoderWeights:
-        """All weights in `dtype`, one layer at a time so that memory stays near the weights' own size."""
-        embedding = self._need("model.embed_tokens.weight", dtype)
-        layers = []
-        for index in range(config.layers):
-            p = f"model.layers.{index}."
-            attention, mlp = p + "self_attn.", p + "mlp."
-            layers.append(
-                LayerWeights(
-                    attention_norm=self._need(p + "input_layernorm.weight", dtype),
-                    qkv=torch.cat([self._need(f"{attention}{n}_proj.weight", dtype) for n in "qkv"]),
-                    out=self._need(attention + "o_proj.weight", dtype),
-                    mlp_norm=self._need(p + "post_attention_layernorm.weight", dtype),
-                    gate_up=torch.cat([self._need(f"{mlp}{n}_proj.weight", dtype) for n in ("gate", "up")]),
-                    down=self._need(mlp + "down_proj.weight", dtype),
-                    qkv_bias=self._biases([f"{attention}{n}_proj.bias" for n in "qkv"], dtype),
-                    out_bias=self._biases([attention + "o_proj.bias"], dtype),
-                    gate_up_bias=self._biases([f"{mlp}{n}_proj.bias" for n in ("gate", "up")], dtype),
-                    down_bias=self._biases([mlp + "down_proj.bias"], dtype),
-                )
-            )
-            on_layer(index + 1)
-        head = embedding if config.tied_embeddings else self._need("lm_head.weight", dtype)
-        norm = self._need("model.norm.weight", dtype)
-        return DecoderWeights(embedding=embedding, layers=tuple(layers), norm=norm, head=head)
+        """All weights in `dtype`. Raises ModelFileError when one is missing, damaged or of another shape."""
+        return assemble(_Shards(self.path, self._shard_of, dtype), _NAMES, config, on_layer)
 
-    def _need(self, name: str, dtype: torch.dtype) -> Tensor:
-        if name not in self._shard_of:
+
+@dataclass(frozen=True, slots=True)
+class _Shards:
+    """The tensors of a folder, each in the file that holds it."""
+
+    path: Path
+    shard_of: dict[str, Path]
+    dtype: torch.dtype
+
+    def has(self, name: str) -> bool:
+        return name in self.shard_of
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in self.shard_of:
             raise ModelFileError(f"the model folder {self.path} lacks the tensor '{name}'; fetch it again")
-        file = self._shard_of[name]
+        file = self.shard_of[name]
         try:
             with safe_open(file, framework="pt") as shard:
                 tensor: Tensor = shard.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise ModelFileError(f"{file.name} is damaged ({error}); fetch it again") from error
-        return tensor.to(dtype)
-
-    def _biases(self, names: list[str], dtype: torch.dtype) -> Tensor | None:
-        if names[0] not in self._shard_of:
-            return None
-        return torch.cat([self._need(name, dtype) for name in names])
+        if tensor.shape != shape:
+            raise ModelFileError(
+                f"{file.name} holds '{name}' in the shape {list(tensor.shape)} where config.json says {list(shape)}; "
+                "fetch both again"
+            )
+        return tensor.to(self.dtype)
 
 
 def _names(file: Path) -> list[str]:

@@ -15,9 +15,26 @@ from gguf import dequantize
 from torch import Tensor
 
 from engine.model.config import ModelConfig, RopeConfig
-from engine.model.decoder import DecoderWeights, LayerWeights
+from engine.model.decoder import DecoderWeights
+from engine.model.weights.assemble import TensorNames, assemble
 from engine.model.weights.gguf_reader import FastReader
 from engine.types import ModelFileError, UnsupportedModelError
+
+_NAMES = TensorNames(
+    embedding="token_embd.weight",
+    norm="output_norm.weight",
+    head="output.weight",
+    layer="blk.{}.",
+    attention_norm="attn_norm",
+    q="attn_q",
+    k="attn_k",
+    v="attn_v",
+    out="attn_output",
+    mlp_norm="ffn_norm",
+    gate="ffn_gate",
+    up="ffn_up",
+    down="ffn_down",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +70,10 @@ class GgufFile:
 
     def _field(self, key: str, default: Any = None) -> Any:
         found = self._reader.get_field(key)
-        return default if found is None else found.contents()
+        try:
+            return default if found is None else found.contents()
+        except (ValueError, LookupError) as error:
+            raise ModelFileError(f"{self.path.name} holds a broken field '{key}' ({error}); fetch it again") from error
 
     def _need(self, key: str) -> Any:
         value = self._field(key)
@@ -111,7 +131,7 @@ class GgufFile:
     def _rope(self) -> RopeConfig:
         factors: tuple[float, ...] = ()
         if "rope_freqs.weight" in self._tensors:
-            factors = tuple(float(x) for x in self._floats("rope_freqs.weight").flatten())
+            factors = tuple(float(x) for x in self.floats("rope_freqs.weight").flatten())
         kind = str(self._field("llama.rope.scaling.type", "none"))
         return RopeConfig(
             theta=float(self._field("llama.rope.freq_base", 10000.0)),
@@ -139,7 +159,12 @@ class GgufFile:
             raise ModelFileError(f"{self.path.name} lacks the tensor '{name}'; fetch it again or take another file")
         return self._tensors[name]
 
-    def _floats(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def has(self, name: str) -> bool:
+        """Whether the file holds a tensor of this name."""
+        return name in self._tensors
+
+    def floats(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """A tensor's values, dequantised. Raises ModelFileError or UnsupportedModelError."""
         tensor = self._tensor(name)
         stored = np.atleast_2d(tensor.data)
         # Quantised blocks lie one after another, so many rows may be read as one; the library works through 16 rows
@@ -157,40 +182,32 @@ class GgufFile:
         return values if values.flags.writeable else values.copy()
 
     def weights(self, config: ModelConfig, dtype: torch.dtype, on_layer: Callable[[int], None]) -> DecoderWeights:
-        """All weights in `dtype`, one layer at a time so that memory stays near the weights' own size."""
+        """All weights in `dtype`. Raises ModelFileError when one is missing or of another shape."""
+        return assemble(_Tensors(self, config, dtype), _NAMES, config, on_layer)
 
-        def read(name: str) -> Tensor:
-            return torch.from_numpy(self._floats(name)).to(dtype)
 
-        def biases(names: list[str], turned: dict[str, int]) -> Tensor | None:
-            if names[0] not in self._tensors:
-                return None
-            return torch.cat([_halves_paired(read(n), turned[n]) if n in turned else read(n) for n in names])
+@dataclass(frozen=True, slots=True)
+class _Tensors:
+    """The tensors of a file as the decoder wants them."""
 
-        embedding = read("token_embd.weight")
-        layers = []
-        for index in range(config.layers):
-            prefix = f"blk.{index}."
-            q_bias, k_bias, v_bias = (f"{prefix}attn_{n}.bias" for n in "qkv")
-            q = _halves_paired(read(prefix + "attn_q.weight"), config.q_heads)
-            k = _halves_paired(read(prefix + "attn_k.weight"), config.kv_heads)
-            layers.append(
-                LayerWeights(
-                    attention_norm=read(prefix + "attn_norm.weight"),
-                    qkv=torch.cat((q, k, read(prefix + "attn_v.weight"))),
-                    out=read(prefix + "attn_output.weight"),
-                    mlp_norm=read(prefix + "ffn_norm.weight"),
-                    gate_up=torch.cat((read(prefix + "ffn_gate.weight"), read(prefix + "ffn_up.weight"))),
-                    down=read(prefix + "ffn_down.weight"),
-                    qkv_bias=biases([q_bias, k_bias, v_bias], {q_bias: config.q_heads, k_bias: config.kv_heads}),
-                    out_bias=biases([prefix + "attn_output.bias"], {}),
-                    gate_up_bias=biases([prefix + "ffn_gate.bias", prefix + "ffn_up.bias"], {}),
-                    down_bias=biases([prefix + "ffn_down.bias"], {}),
-                )
+    file: GgufFile
+    config: ModelConfig
+    dtype: torch.dtype
+
+    def has(self, name: str) -> bool:
+        return self.file.has(name)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        values = self.file.floats(name)
+        if values.shape != shape:
+            raise ModelFileError(
+                f"{self.file.path.name} holds '{name}' in the shape {list(values.shape)} where its own fields say "
+                f"{list(shape)}; fetch it again"
             )
-            on_layer(index + 1)
-        head = embedding if config.tied_embeddings else read("output.weight")
-        return DecoderWeights(embedding=embedding, layers=tuple(layers), norm=read("output_norm.weight"), head=head)
+        tensor = torch.from_numpy(values).to(self.dtype)
+        if f".{_NAMES.q}." in name:
+            return _halves_paired(tensor, self.config.q_heads)
+        return _halves_paired(tensor, self.config.kv_heads) if f".{_NAMES.k}." in name else tensor
 
 
 def _halves_paired(weight: Tensor, heads: int) -> Tensor:
