@@ -80,7 +80,10 @@ class Indexer:
                 self._settled[staged].set()
 
     async def documents(self, attachments: Sequence[Attachment]) -> tuple[DocumentId, ...]:
-        """Wait until these files are ingested or have failed; the documents of those that are there."""
+        """Wait until these files are ingested or have failed; the documents of those that are there.
+
+        Their messages learn them too: a file may have been ready before its message was committed.
+        """
         found = []
         for attachment in attachments:
             if attachment.staged in self._settled:
@@ -88,6 +91,7 @@ class Indexer:
             job = self._jobs.get(attachment.staged)
             document = job.document if job is not None else attachment.document
             if document is not None:
+                await asyncio.to_thread(self._store.set_document, attachment.staged, document)
                 found.append(document)
         return tuple(found)
 

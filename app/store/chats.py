@@ -29,7 +29,7 @@ class Deleted:
     documents: tuple[DocumentId, ...]
     """Documents that only the deleted messages had; still in the memory (see `Store.delete_document`)."""
     staged: tuple[str, ...]
-    """Staged copies that only the deleted messages had and that no document needs."""
+    """Staged copies that only the deleted messages had."""
     warning: str = ""
     """One sentence when the rows are gone but their bytes could not be given back yet."""
 
@@ -132,6 +132,7 @@ def delete(connection: sqlite3.Connection, chat: ChatId) -> Deleted:
         (OutboxKind.REMEMBER, json.dumps(ids)),
     )
     _redact(connection, set(ids), _forget(connection, chat, gone))
+    _drop_ingests(connection, chat)
     return _released(connection, tuple(MessageId(message) for message in ids), attached)
 
 
@@ -197,11 +198,20 @@ def _redact(connection: sqlite3.Connection, gone: set[str], chats: set[str]) -> 
         )
 
 
+def _drop_ingests(connection: sqlite3.Connection, chat: ChatId) -> None:
+    """Files dropped into a deleted chat that have not been read yet need not be read any more."""
+    rows = connection.execute("SELECT id, key FROM outbox WHERE kind = ?", (OutboxKind.INGEST,)).fetchall()
+    for item, key in rows:
+        payload = outbox.IngestPayload.from_key(key)
+        if payload.chat == chat and not _known(connection, "staged", payload.staged):
+            outbox.done(connection, item)
+
+
 def _released(
     connection: sqlite3.Connection, gone: tuple[MessageId, ...], attached: list[tuple[str, str | None]]
 ) -> Deleted:
     documents = {d for _, d in attached if d is not None and not _known(connection, "document", d)}
-    staged = {s for s, d in attached if d is None and not _known(connection, "staged", s)}
+    staged = {s for s, _ in attached if s and not _known(connection, "staged", s)}
     waiting = {
         outbox.IngestPayload.from_key(key).staged
         for (key,) in connection.execute("SELECT key FROM outbox WHERE kind = ?", (OutboxKind.INGEST,))

@@ -274,18 +274,22 @@ def test_a_document_is_learnt_listed_and_forgotten(store):
     assert store.chat_documents(fork.id) == ("d1", "d2")
     assert store.path(chat.id)[0].attachments[0].document == "d1"
     deleted = store.delete_chat(fork.id)
-    assert (deleted.documents, deleted.staged) == (("d2",), ())
+    assert (deleted.documents, deleted.staged) == (("d2",), ("/files/2/b",))
     assert store.delete_document(DocumentId("d1")) == ("/files/1/a.pdf",)
     assert store.chat_documents(chat.id) == ()
     assert (OutboxKind.FORGET, "d1") in pending(store)
 
 
-def test_a_staged_copy_that_still_waits_is_not_given_up(store):
+def test_a_staged_copy_that_waits_for_somebody_else_is_not_given_up(store):
     chat = store.create_chat()
-    files = [Attachment(n, f"/{n}", f"/files/{n}/{n}") for n in ("a", "b")]
+    files = [Attachment(n, f"/{n}", f"/files/{n}/{n}") for n in ("a", "b", "c")]
     store.add_user_message(chat.id, "x", attachments=files)
-    store.enqueue_ingest(IngestPayload("/files/a/a", "a", "/a", chat.id))
-    assert store.delete_chat(chat.id).staged == ("/files/b/b",)
+    store.enqueue_ingest(IngestPayload("/files/a/a", "a", "/a", None))
+    store.enqueue_ingest(IngestPayload("/files/c/c", "c", "/c", chat.id))
+    assert store.delete_chat(chat.id).staged == ("/files/b/b", "/files/c/c")
+    assert [key for kind, key in pending(store) if kind is OutboxKind.INGEST] == [
+        IngestPayload("/files/a/a", "a", "/a", None).to_key()
+    ]
 
 
 def test_the_outbox_holds_each_item_once_and_counts_failures(store):
