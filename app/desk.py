@@ -101,11 +101,19 @@ class Desk:
             sentence = "Another aios-chat works on this data folder; this one chats, but recalls and reads no files."
             self._emit(Notice(sentence, Severity.WARNING))
         await self._startup.start_memory()
-        state = await self._startup.ready(MEMORY)
-        if state.phase is ModelPhase.READY and self._owner is not None:
-            self._indexer.start()
+        await self._startup.ready(MEMORY)
+        if self._unread:
+            self._indexer.fail_waiting(self._unread)
         else:
-            self._indexer.fail_waiting(state.text)
+            self._indexer.start()
+
+    @property
+    def _unread(self) -> str:
+        """Why this run reads no files, in a sentence; "" when it does."""
+        state = next(state for state in self.models if state.part == MEMORY)
+        if state.phase is ModelPhase.FAILED:
+            return state.text
+        return "Another aios-chat works on this data folder: close that one first." if self._owner is None else ""
 
     async def close(self) -> None:
         """Stop answers (partials are kept), end the children, close the store."""
@@ -253,14 +261,19 @@ class Desk:
         await self._turns.settled(chat)
 
     async def _begin(self, chat: ChatId) -> None:
-        if self._unsaved.pop(chat, None) is not None:
+        if chat in self._unsaved:
             await asyncio.to_thread(self._store.create_chat, id=chat)
+            del self._unsaved[chat]
 
     async def ready_to_answer(self) -> None:
-        """Wait until the model is up, and the memory up or given up. Raises DeskError when the model failed."""
+        """Wait until the model is up, and the memory up or given up. A model that failed is tried again: the network
+        may be back. Raises DeskError when it fails once more."""
+        if next(state for state in self.models if state.part == MODEL).phase is ModelPhase.FAILED:
+            self.start_model()
         await self.model_up()
         if self._settings.recall is Recall.ON and self._memory_task is not None:
             await asyncio.shield(self._memory_task)
+            await self._startup.ready(MEMORY)
 
     def turn_options(self) -> TurnOptions:
         """How to answer, once the model is up."""
@@ -295,9 +308,8 @@ class Desk:
         """Stage one file and ingest it in the background. Raises DeskError with one sentence."""
         attachment = await self.stage(path)
         await self._indexer.ingest(chat, attachment)
-        state = next(state for state in self.models if state.part == MEMORY)
-        if state.phase is ModelPhase.FAILED:
-            self._indexer.fail_waiting(state.text)
+        if self._unread:
+            self._indexer.fail_waiting(self._unread)
         return attachment
 
     async def stage(self, path: Path) -> Attachment:
@@ -366,6 +378,8 @@ class Desk:
         return task
 
     def _emit(self, event: Event) -> None:
+        if isinstance(event, ModelState) and event.part == MEMORY and event.phase is ModelPhase.FAILED:
+            self._indexer.fail_waiting(event.text)
         for listener in self._listeners:
             listener(event)
 

@@ -38,7 +38,8 @@ class ModelPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """Progress of fetching and loading. `done`/`total` are bytes while fetching, else 0."""
+    """Progress of fetching and loading. `done` of `total` are bytes while fetching, layers while the model loads,
+    passages while the memory indexes anew (which it also does when READY); 0 when there is nothing to count."""
 
     part: str
     """"model" (the engine) or "memory" (the embedder and the store)."""
@@ -104,6 +105,13 @@ class AnswerDone:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnsOver:
+    """Nothing of this chat is being answered any more; the last question may have been left without an answer."""
+
+    chat: ChatId
+
+
+@dataclass(frozen=True, slots=True)
 class WindowChanged:
     """The window moved. Messages without a visible token are evicted: text only."""
 
@@ -159,6 +167,7 @@ Event = (
     | PromptProgress
     | AnswerDelta
     | AnswerDone
+    | TurnsOver
     | WindowChanged
     | JobChanged
     | ChatsChanged

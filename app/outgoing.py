@@ -54,6 +54,10 @@ class OutgoingQueues:
         """Add at the end."""
         self._queues.setdefault(chat, deque()).append(item)
 
+    def put_back(self, chat: ChatId, item: Outgoing) -> None:
+        """Put the item that `next` gave in front again."""
+        self._queues.setdefault(chat, deque()).appendleft(item)
+
     def next(self, chat: ChatId) -> Outgoing | None:
         """Take the oldest; None when there is none."""
         queue = self._queues.get(chat)

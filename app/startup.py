@@ -19,6 +19,9 @@ from app.paths import Paths
 from app.settings import Settings
 
 MODEL, MEMORY = "model", "memory"
+SETTLED = (ModelPhase.READY, ModelPhase.FAILED)
+_PARTS = {"engine": MODEL, "memory": MEMORY}
+"""Which part each child is."""
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class Startup:
 
     def __init__(self, settings: Settings, paths: Paths, emit: Listener) -> None:
         self._settings, self._paths, self._emit = settings, paths, emit
-        self.host = Host(paths.logs, self._restarted)
+        self.host = Host(paths.logs, self._ended, self._back, lambda child, why: self._failed(_PARTS[child], why))
         self._parts = {
             name: _Part(ModelState(name, ModelPhase.LOADING, "waiting"), asyncio.Event()) for name in (MODEL, MEMORY)
         }
@@ -48,14 +51,16 @@ class Startup:
         return self._paths.models / "tokenizer.json"
 
     async def ready(self, name: str) -> ModelState:
-        """Wait until the part is READY or FAILED; its state."""
+        """Wait until the part is READY or FAILED; its state. A part that is started again is neither meanwhile."""
         part = self._parts[name]
-        await part.settled.wait()
+        while part.state.phase not in SETTLED:
+            await part.settled.wait()
         return part.state
 
     async def start_model(self) -> None:
-        """Fetch and load the chat model."""
+        """Fetch and load the chat model; again, when that failed before."""
         settings = self._settings
+        self._tell(ModelState(MODEL, ModelPhase.LOADING, "looking for the model"))
         try:
             path = await resolve(settings.model, self._paths.models, lambda p: self._fetching(MODEL, p))
             self._tell(ModelState(MODEL, ModelPhase.LOADING, "loading the model"))
@@ -72,8 +77,7 @@ class Startup:
         except (ModelError, HostError) as error:
             self._failed(MODEL, str(error))
             return
-        ready = replace(ready, model_name=_title(settings.model) or ready.model_name)
-        self._tell(ModelState(MODEL, ModelPhase.READY, ready.model_name, engine=ready))
+        self._model_ready(ready)
 
     async def start_memory(self) -> None:
         """Fetch the embedder and open the memory."""
@@ -85,9 +89,7 @@ class Startup:
         except (ModelError, HostError) as error:
             self._failed(MEMORY, str(error))
             return
-        for warning in ready.warnings:
-            self._emit(Notice(warning, Severity.WARNING))
-        self._tell(ModelState(MEMORY, ModelPhase.READY, f"{ready.passages} passages"))
+        self._memory_ready(ready)
 
     async def stop(self) -> None:
         """End both children."""
@@ -99,21 +101,48 @@ class Startup:
             self._tell(ModelState(name, ModelPhase.FETCHING, text, progress.done, progress.total))
 
     def _loading(self, name: str, text: str, progress: object) -> None:
+        """Progress says nothing about the phase: the memory serves while it indexes anew."""
         if isinstance(progress, wire.LoadProgress):
-            self._tell(ModelState(name, ModelPhase.LOADING, text, progress.done, progress.total))
+            self._tell(replace(self._parts[name].state, text=text, done=progress.done, total=progress.total))
+
+    def _model_ready(self, ready: wire.EngineReady) -> None:
+        ready = replace(ready, model_name=_title(self._settings.model) or ready.model_name)
+        self._tell(ModelState(MODEL, ModelPhase.READY, ready.model_name, engine=ready))
+
+    def _memory_ready(self, ready: wire.MemoryReady) -> None:
+        for warning in ready.warnings:
+            self._emit(Notice(warning, Severity.WARNING))
+        self._tell(ModelState(MEMORY, ModelPhase.READY, f"{ready.passages} passages"))
 
     def _failed(self, name: str, sentence: str) -> None:
         self._tell(ModelState(name, ModelPhase.FAILED, sentence))
 
-    def _restarted(self, end: ChildExit, again: bool) -> None:
+    def _ended(self, end: ChildExit, again: bool) -> None:
         after = "it is being started again; the chat is safe" if again else "it is left down; restart aios-chat"
-        self._emit(Notice(f"{end.sentence.rstrip('.')}: {after}.", Severity.WARNING if again else Severity.ERROR))
+        sentence = f"{end.sentence.rstrip('.')}: {after}."
+        self._emit(Notice(sentence, Severity.WARNING if again else Severity.ERROR))
+        part = _PARTS[end.name]
+        if again:
+            self._tell(ModelState(part, ModelPhase.LOADING, f"starting the {end.name} again"))
+        else:
+            self._failed(part, sentence)
+
+    def _back(self, child: str, ready: object) -> None:
+        match ready:
+            case wire.EngineReady():
+                self._model_ready(ready)
+            case wire.MemoryReady():
+                self._memory_ready(ready)
+            case _:
+                raise TypeError(f"the {child} answered its options by a {type(ready).__name__}")
 
     def _tell(self, state: ModelState) -> None:
         part = self._parts[state.part]
         part.state = state
-        if state.phase in (ModelPhase.READY, ModelPhase.FAILED):
+        if state.phase in SETTLED:
             part.settled.set()
+        else:
+            part.settled.clear()
         self._emit(state)
 
 

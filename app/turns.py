@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from app.conversation import Conversation, TurnOptions
-from app.events import ChatsChanged, Listener, MessageAdded, Notice, QueueChanged, Severity
+from app.events import ChatsChanged, Listener, MessageAdded, Notice, QueueChanged, Severity, TurnsOver
 from app.host.host import Host
 from app.host.stream import HostError
 from app.ids import ChatId, DocumentId
 from app.indexer import Indexer
 from app.outgoing import Outgoing, OutgoingQueues
+from app.paths import PathsError
 from app.ports import DeskError
 from app.store.store import Store, StoreError
 from app.store.types import Message
@@ -41,6 +42,7 @@ class Turns:
         self._queues, self._models, self._emit = queues, models, emit
         self._conversations: dict[ChatId, Conversation] = {}
         self._running: dict[ChatId, asyncio.Task[None]] = {}
+        self._closing = False
 
     async def send(self, chat: ChatId, item: Outgoing, begin: Callable[[], Awaitable[None]]) -> None:
         """Answer `item`, or queue it behind the turn that runs. `begin` makes sure that the chat is stored."""
@@ -49,13 +51,13 @@ class Turns:
             self._running[chat] = asyncio.get_running_loop().create_task(self._turns(chat, begin))
         else:
             self._emit(QueueChanged(chat, self._queues.texts(chat)))
-        await asyncio.to_thread(self._queues.save)
+        await self._save_queues()
 
     async def unqueue(self, chat: ChatId) -> str | None:
         """Take the newest queued text back; None when there is none."""
         item = self._queues.last(chat)
         self._emit(QueueChanged(chat, self._queues.texts(chat)))
-        await asyncio.to_thread(self._queues.save)
+        await self._save_queues()
         return item.text if item is not None else None
 
     async def stop(self, chat: ChatId) -> bool:
@@ -73,12 +75,13 @@ class Turns:
     async def drop(self, chat: ChatId) -> None:
         """The chat is going: stop its turn, forget its queue."""
         self._queues.drop(chat)
-        await asyncio.to_thread(self._queues.save)
+        await self._save_queues()
         if await self.stop(chat):
             await asyncio.wait([self._running[chat]], timeout=CLOSE_SECONDS)
 
     async def close(self) -> None:
         """Stop every turn; partial answers are kept, queues stay on disk."""
+        self._closing = True
         tasks = list(self._running.values())
         for conversation in self._conversations.values():
             conversation.stop()
@@ -92,30 +95,41 @@ class Turns:
         put meanwhile is either seen here or starts a run of its own."""
         try:
             await begin()
-            while (item := self._queues.next(chat)) is not None:
+            while not self._closing and (item := self._queues.next(chat)) is not None:
                 self._emit(QueueChanged(chat, self._queues.texts(chat)))
-                if not await self._turn(chat, item):
-                    break
+                await self._turn(chat, item)
         except (DeskError, StoreError, HostError) as error:
             self._emit(Notice(str(error), Severity.ERROR))
         finally:
             del self._running[chat]
+            self._emit(TurnsOver(chat))
 
-    async def _turn(self, chat: ChatId, item: Outgoing) -> bool:
-        """Commit the question and answer it. False when it was stopped before the answer began."""
+    async def _turn(self, chat: ChatId, item: Outgoing) -> None:
+        """Commit the question and answer it, unless it is stopped before. A question that could not be committed
+        stands in the queue again."""
         conversation = self._conversations.setdefault(chat, Conversation(chat, self._store, self._host, self._emit))
-        question = await self._commit(chat, item)
-        await asyncio.to_thread(self._queues.save)
+        try:
+            question = await self._commit(chat, item)
+        except StoreError:
+            self._queues.put_back(chat, item)
+            self._emit(QueueChanged(chat, self._queues.texts(chat)))
+            raise
+        await self._save_queues()
         documents = await conversation.wait(self._wait_for_parts(item))
-        if documents is None:
-            return False
-        await conversation.answer(question, self._models.turn_options(), documents)
-        self._indexer.wake()
-        return True
+        if documents is not None:
+            await conversation.answer(question, self._models.turn_options(), documents)
+            self._indexer.wake()
 
     async def _wait_for_parts(self, item: Outgoing) -> tuple[DocumentId, ...]:
         await self._models.ready_to_answer()
         return await self._indexer.documents(item.attachments)
+
+    async def _save_queues(self) -> None:
+        """Mirror the queues on the disk; one that cannot be written to costs the mirror, not the turn."""
+        try:
+            await asyncio.to_thread(self._queues.save)
+        except PathsError as error:
+            self._emit(Notice(f"The waiting questions are not on the disk: {error}", Severity.WARNING))
 
     async def _commit(self, chat: ChatId, item: Outgoing) -> Message:
         question = await asyncio.to_thread(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.host import wire
 from app.host.process import ChildExit, ChildProcess
-from app.host.stream import HostError, Stream
+from app.host.stream import ChildDiedError, HostError, Stream
 from app.ids import ChatId
 
 MOST_RESTARTS = 3
@@ -20,10 +20,17 @@ OnExit = Callable[[ChildExit], None]
 
 class Host:
     """Runs the engine and the memory, each in a process of its own, so that neither can stall or take down the
-    screen. `on_restart` hears of every unexpected end; the child is started again with the same options."""
+    screen. A child that ends unexpectedly is started again with the options it had: `on_end` hears of the end and
+    whether the child will be back, `on_back` what it says when it is, `on_lost` why it will not."""
 
-    def __init__(self, logs: Path, on_restart: Callable[[ChildExit, bool], None]) -> None:
-        self._on_restart = on_restart
+    def __init__(
+        self,
+        logs: Path,
+        on_end: Callable[[ChildExit, bool], None],
+        on_back: Callable[[str, object], None],
+        on_lost: Callable[[str, str], None],
+    ) -> None:
+        self._on_end, self._on_back, self._on_lost = on_end, on_back, on_lost
         self._deaths: dict[str, int] = {}
         self._restarts: set[asyncio.Task[None]] = set()
         self._was_ready: set[str] = set()
@@ -40,7 +47,7 @@ class Host:
             return
         self._deaths[end.name] = self._deaths.get(end.name, 0) + 1
         again = self._deaths[end.name] <= MOST_RESTARTS
-        self._on_restart(end, again)
+        self._on_end(end, again)
         if again:
             task = asyncio.get_running_loop().create_task(self._restart(child))
             self._restarts.add(task)
@@ -48,9 +55,13 @@ class Host:
 
     async def _restart(self, child: ChildProcess) -> None:
         try:
-            await child.restart()
-        except HostError:
-            return  # its own end is reported by on_exit
+            ready = await child.restart()
+        except ChildDiedError:
+            return  # on_exit reports that end as well, and tries again
+        except HostError as error:
+            self._on_lost(child.name, str(error))
+        else:
+            self._on_back(child.name, ready)
 
     async def start_engine(self, options: wire.EngineOptions, on_load: OnLoad) -> wire.EngineReady:
         """Load the model. Raises HostError with the engine's own sentence."""

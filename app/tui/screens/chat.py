@@ -32,7 +32,7 @@ from app.tui.widgets.keybar import KeyBar
 from app.tui.widgets.meter import Meter
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.sources import PassageList, SourcesPanel
-from app.tui.widgets.status import Activity, StatusBar
+from app.tui.widgets.status import Activity, Failures, StatusBar
 from app.tui.widgets.transcript import Transcript
 from app.tui.work import start, tell
 
@@ -56,6 +56,8 @@ class ChatScreen(ChatLayout):
     def __init__(self, work: ChatWork) -> None:
         super().__init__(work)
         self.commands = Commands(self, work)
+        self._unheard = False
+        """Whether a question was just sent and nothing was heard of its answer yet."""
 
     def on_mount(self) -> None:
         """The work tells its results to this screen."""
@@ -71,6 +73,9 @@ class ChatScreen(ChatLayout):
                 tell(self, text, severity)
             case events.ModelState() as state:
                 self.query_one(StatusBar).show(state)
+                self.query_one(Failures).show(state)
+                if self._unheard:
+                    self._draw_unheard()
             case events.JobChanged(job):
                 self._show_job(job)
             case events.ChatsChanged():
@@ -82,6 +87,8 @@ class ChatScreen(ChatLayout):
 
     async def _chat_event(self, event: events.Event) -> None:
         activity, transcript = self.query_one(Activity), self.transcript
+        if not isinstance(event, events.QueueChanged):
+            self._unheard = False
         match event:
             case events.MessageAdded(message=message):
                 await self._added(message)
@@ -104,6 +111,8 @@ class ChatScreen(ChatLayout):
                     await transcript.add(message)
                 else:
                     await transcript.finish(message)
+            case events.TurnsOver():
+                activity.answering("")
             case events.WindowChanged(window=window):
                 self.window_moved(window)
             case _:
@@ -114,10 +123,18 @@ class ChatScreen(ChatLayout):
             return
         await self.transcript.add(message)
         if message.role is Role.USER:
-            self.query_one(Activity).answering("looking for what the question needs")
+            self._unheard = True
+            self._draw_unheard()
             await self.transcript.latest()
         elif (text := self.work.live.text(message.id)) is not None:
             self.transcript.grow(message.id, text)
+
+    def _draw_unheard(self) -> None:
+        """What a question waits for before anything is heard of its answer."""
+        model = next((s for s in self.work.desk.models if s.part == "model"), None)
+        waits = model is not None and model.phase in (events.ModelPhase.FETCHING, events.ModelPhase.LOADING)
+        words = "waiting for the model" if waits else "looking for what the question needs"
+        self.query_one(Activity).answering(f"{words} {GLYPHS.dot} Esc stops")
 
     def _show_job(self, job: events.IngestJob) -> None:
         pending = False
@@ -137,6 +154,7 @@ class ChatScreen(ChatLayout):
         view = opened.view
         self.work.chat, self.window, self.queue = view.chat, view.window, view.queue
         self.reasons.clear()
+        self._unheard = False
         messages = [self._joined(message) for message in view.messages]
         gone = evicted(view.window, [m.id for m in messages])
         await self.transcript.show(messages, view.earlier, gone)

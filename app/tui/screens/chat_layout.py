@@ -21,7 +21,7 @@ from app.tui.widgets.keybar import KeyBar
 from app.tui.widgets.meter import Meter
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.sources import PassageList, SourcesPanel
-from app.tui.widgets.status import Activity, StatusBar
+from app.tui.widgets.status import Activity, Failures, StatusBar
 from app.tui.widgets.transcript import Transcript
 from app.tui.work import tell
 
@@ -62,6 +62,7 @@ class ChatLayout(Screen[None]):
                 below = Static(f"{GLYPHS.down} new text below (End)", id="new-below")
                 below.display = False
                 yield below
+                yield Failures(id="failures")
                 yield Activity(id="activity")
                 yield QueueView(id="queue")
                 yield ChipBar(id="chips")

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from app.events import IngestJob, JobPhase, ModelPhase, ModelState
 from app.tui.glyphs import GLYPHS
-from app.tui.text import job_words, megabytes, one_line
+from app.tui.text import job_words, megabytes, one_line, plural
 
 _TINTS = {
     ModelPhase.FETCHING: "$text-warning",
@@ -20,7 +20,8 @@ _TINTS = {
 
 
 def model_words(state: ModelState) -> str:
-    """One part's state: the model's name when it is ready, progress in bytes while it is fetched."""
+    """One part's state: the model's name when it is ready, progress while it is fetched or loaded. Why a part failed
+    takes more room: see Failures."""
     match state.phase:
         case ModelPhase.FETCHING if state.total:
             share = min(100, round(100 * state.done / state.total))
@@ -29,13 +30,20 @@ def model_words(state: ModelState) -> str:
         case ModelPhase.FETCHING:
             return f"fetching {state.part}"
         case ModelPhase.LOADING:
-            return f"loading {state.part}"
+            return f"loading {state.part}" + (f" {round(100 * state.done / state.total)} %" if state.total else "")
         case ModelPhase.FAILED:
-            return f"{state.part} failed: {state.text}"
+            return f"no {state.part}"
+        case ModelPhase.READY if _indexes(state):
+            return f"indexing {state.done:,} of {plural(state.total, 'passage')}"
         case ModelPhase.READY:
             if state.engine is not None:
                 return f"{state.engine.model_name} {GLYPHS.dot} {state.engine.device}"
             return state.text
+
+
+def _indexes(state: ModelState) -> bool:
+    """Whether the memory serves but is not through with its passages."""
+    return state.engine is None and state.done < state.total
 
 
 class StatusBar(Widget):
@@ -60,7 +68,7 @@ class StatusBar(Widget):
         return Content.assemble(left, " " * gap, right)
 
     def _models(self) -> Content:
-        busy = [s for s in self.states if s.phase is not ModelPhase.READY]
+        busy = [s for s in self.states if s.phase is not ModelPhase.READY or _indexes(s)]
         shown = busy or [s for s in self.states if s.engine is not None]
         width = max(20, self.content_size.width - 30)
         parts = [(one_line(model_words(s), width), _TINTS[s.phase]) for s in shown]
@@ -71,6 +79,27 @@ class StatusBar(Widget):
         """One part moved on."""
         others = [s for s in self.states if s.part != state.part]
         self.states = tuple(sorted((*others, state), key=lambda s: s.part != "model"))
+
+
+class Failures(Static):
+    """Why the model or the memory is not there and what to do, in full, for as long as it is so."""
+
+    DEFAULT_CSS = """
+    Failures { height: auto; max-height: 6; padding: 0 2; color: $text-error; }
+    """
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002  (Textual's own name)
+        super().__init__("", id=id)
+        self.display = False
+        self._sentences: dict[str, str] = {}
+
+    def show(self, state: ModelState) -> None:
+        """One part moved on."""
+        self._sentences.pop(state.part, None)
+        if state.phase is ModelPhase.FAILED:
+            self._sentences[state.part] = f"{GLYPHS.failed} {state.text}"
+        self.display = bool(self._sentences)
+        self.update(Content("\n".join(dict.fromkeys(self._sentences.values()))))
 
 
 class Activity(Static):

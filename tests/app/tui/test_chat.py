@@ -9,7 +9,7 @@ from scripted import ENGINE, ScriptedDesk, passage
 from textual import events as keys
 from textual.widgets import Markdown
 
-from app.events import JobPhase, ModelPhase, ModelState, Notice, PromptProgress, Severity
+from app.events import JobPhase, ModelPhase, ModelState, Notice, PromptProgress, Severity, TurnsOver
 from app.ids import ChatId
 from app.store.types import MessageStatus
 from app.tui.screens.confirm import ConfirmScreen
@@ -346,3 +346,31 @@ async def test_the_bar_of_keys_follows_the_focus_and_its_keys_can_be_clicked(des
         await p.pilot.resize_terminal(80, 24)
         await p.until(lambda: "Help" in bar.render().plain)
         assert len(bar.render().plain) <= 80
+
+
+async def test_a_question_says_what_it_waits_for_and_a_failed_model_stands_in_full(desk):
+    desk.states = (ModelState("model", ModelPhase.LOADING, "loading the model", 12, 30),)
+    async with person(desk) as p:
+        await p.until(lambda: "loading model 40 %" in str(p.screen.query_one("#status").render()))
+        desk._commit(p.chat, "Are you there?", (), None)
+        await p.until(lambda: "waiting for the model" in p.text("#activity"))
+        why = "The model could not be downloaded [/b]: " + "go online, and send it again. " * 4
+        desk.states = (ModelState("model", ModelPhase.FAILED, why),)
+        desk.tell(desk.states[0])
+        desk.tell(TurnsOver(p.chat))
+        await p.until(lambda: not p.screen.query_one("#activity").display)
+        assert why in p.text("#failures")
+        assert "no model" in str(p.screen.query_one("#status").render())
+        desk.states = (ModelState("model", ModelPhase.READY, "ready", engine=ENGINE),)
+        desk.tell(desk.states[0])
+        await p.until(lambda: not p.screen.query_one("#failures").display)
+        desk._commit(p.chat, "And now?", (), None)
+        await p.until(lambda: "looking for what" in p.text("#activity"))
+
+
+async def test_indexing_anew_is_shown_beside_a_model_that_answers(desk):
+    async with person(desk) as p:
+        desk.tell(ModelState("memory", ModelPhase.READY, "indexing anew", 40, 200))
+        await p.until(lambda: "indexing 40 of 200 passages" in str(p.screen.query_one("#status").render()))
+        desk.tell(ModelState("memory", ModelPhase.READY, "indexing anew", 200, 200))
+        await p.until(lambda: "SmolLM2" in str(p.screen.query_one("#status").render()))
