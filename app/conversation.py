@@ -22,7 +22,7 @@ from app.events import (
 )
 from app.host import wire
 from app.host.host import Host
-from app.host.stream import HostError, Stream
+from app.host.stream import ChildDiedError, HostError, Stream
 from app.ids import ChatId, DocumentId, MessageId
 from app.prompt import prompt_message
 from app.store.store import Store
@@ -140,7 +140,7 @@ class Conversation:
         return tuple(prompt)
 
     async def _generate(self, request: wire.GenerateRequest, written: _Written) -> wire.Finished | None:
-        """Stream the answer into `written`; None when the engine failed on the way (a Notice says why)."""
+        """Stream the answer into `written`; None when the engine failed on the way (a Notice has said why)."""
         journal = asyncio.create_task(self._journal(written))
         try:
             self._stream = self._host.generate(request)
@@ -150,6 +150,8 @@ class Conversation:
                 if isinstance(event, wire.Finished):
                     return event
                 self._hear(event, written)
+        except ChildDiedError:
+            pass  # the start-up watches the children: it has told what died and what comes of it
         except HostError as error:
             self._emit(Notice(f"The answer ended early: {error}", Severity.ERROR))
         finally:

@@ -14,16 +14,7 @@ from app.conversation import TurnOptions
 from app.drop.classify import Named, PathKind, classify
 from app.drop.explain import explain
 from app.drop.stage import DropError, Staged, stage, unstage
-from app.events import (
-    ChatsChanged,
-    Event,
-    IngestJob,
-    Listener,
-    ModelPhase,
-    ModelState,
-    Notice,
-    Severity,
-)
+from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Severity
 from app.host.stream import HostError
 from app.host.wire import DocumentInfo, Passage, Sampling, SearchRequest, SearchResult, SourceKind, WindowView
 from app.ids import ChatId, MessageId, new_chat_id
@@ -247,6 +238,11 @@ class Desk:
     ) -> None:
         """Commit a user message and have it answered; queued while an answer runs."""
         await self._turns.send(chat, Outgoing(text, attachments, quote), lambda: self._begin(chat))
+
+    async def resume(self, chat: ChatId) -> None:
+        """Answer what an earlier run left waiting in a stored chat; of two programs, only one does."""
+        if self._owner is not None:
+            self._turns.resume(chat)
 
     async def unqueue(self, chat: ChatId) -> str | None:
         """Take the newest queued text back; None when there is none."""

@@ -156,7 +156,7 @@ class Indexer:
         except CallFailedError as error:
             self._update(payload.staged, replace(job, phase=JobPhase.FAILED, detail=str(error)))
             self._settled[payload.staged].set()
-            self._emit(Notice(f"{payload.name}: {error}", Severity.ERROR))
+            self._emit(Notice(_about(payload.name, str(error)), Severity.ERROR))
             if error.kind != REFUSED:
                 raise
             return
@@ -169,7 +169,7 @@ class Indexer:
             case wire.Ingested():
                 await asyncio.to_thread(self._store.set_document, payload.staged, event.document)
                 for warning in event.warnings:
-                    self._emit(Notice(f"{payload.name}: {warning}", Severity.WARNING))
+                    self._emit(Notice(_about(payload.name, warning), Severity.WARNING))
                 return self._update(
                     payload.staged,
                     replace(
@@ -186,3 +186,8 @@ class Indexer:
 
 def _leading_messages(items: list[OutboxItem]) -> list[OutboxItem]:
     return list(takewhile(lambda item: item.kind is OutboxKind.REMEMBER, items))
+
+
+def _about(name: str, sentence: str) -> str:
+    """The sentence, with the file's name before it unless it names the file itself."""
+    return sentence if name in sentence else f"{name}: {sentence}"

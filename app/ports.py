@@ -72,6 +72,9 @@ class DeskPort(Protocol):
     ) -> None:
         """Commit a user message and have it answered; queued while an answer runs or the model loads."""
 
+    async def resume(self, chat: ChatId) -> None:
+        """Answer what an earlier run left waiting in a stored chat."""
+
     async def unqueue(self, chat: ChatId) -> str | None:
         """Take the newest queued text back; None when there is none."""
 

@@ -118,8 +118,8 @@ class Startup:
         self._tell(ModelState(name, ModelPhase.FAILED, sentence))
 
     def _ended(self, end: ChildExit, again: bool) -> None:
-        after = "it is being started again; the chat is safe" if again else "it is left down; restart aios-chat"
-        sentence = f"{end.sentence.rstrip('.')}: {after}."
+        after = "It is being started again; the chat is safe." if again else "It is left down; restart aios-chat."
+        sentence = f"{end.sentence} {after}"
         self._emit(Notice(sentence, Severity.WARNING if again else Severity.ERROR))
         part = _PARTS[end.name]
         if again:

@@ -47,11 +47,21 @@ class Turns:
     async def send(self, chat: ChatId, item: Outgoing, begin: Callable[[], Awaitable[None]]) -> None:
         """Answer `item`, or queue it behind the turn that runs. `begin` makes sure that the chat is stored."""
         self._queues.put(chat, item)
-        if chat not in self._running:
-            self._running[chat] = asyncio.get_running_loop().create_task(self._turns(chat, begin))
-        else:
+        if not self._run(chat, begin):
             self._emit(QueueChanged(chat, self._queues.texts(chat)))
         await self._save_queues()
+
+    def resume(self, chat: ChatId) -> None:
+        """Answer what an earlier run of the program left in the queue of a stored chat."""
+        if self._queues.texts(chat):
+            self._run(chat, _stored)
+
+    def _run(self, chat: ChatId, begin: Callable[[], Awaitable[None]]) -> bool:
+        """Work the chat's queue; False when that is being done already."""
+        if chat in self._running:
+            return False
+        self._running[chat] = asyncio.get_running_loop().create_task(self._turns(chat, begin))
+        return True
 
     async def unqueue(self, chat: ChatId) -> str | None:
         """Take the newest queued text back; None when there is none."""
@@ -138,3 +148,7 @@ class Turns:
         self._emit(MessageAdded(chat, question))
         self._emit(ChatsChanged())
         return question
+
+
+async def _stored() -> None:
+    """A chat that was opened is stored: nothing is left to do before its turns."""

@@ -28,6 +28,8 @@ class AiosChatApp(App[None]):
     """Shows a desk. Opens `chat`, or a new one; closes the desk when it ends."""
 
     TITLE = "aios-chat"
+    # In the corner where nobody writes: below, they lie over the prompt, the queue and the chips.
+    CSS = "ToastRack { dock: top; align: right top; margin: 1 0 0 0; }"
     ENABLE_COMMAND_PALETTE = True
     # Textual has Ctrl+Q from the start; it is bound again to stand in the footer, and to work over any dialog.
     BINDINGS: ClassVar[list[BindingType]] = [

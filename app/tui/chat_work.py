@@ -154,6 +154,8 @@ class ChatWork:
     async def _show(self, view: ChatView, reveal: MessageId | None = None) -> None:
         self.chat = view.chat
         self._tell(self.Opened(view, reveal))
+        if view.queue:
+            await self.desk.resume(view.chat.id)
 
     async def _open_id(self) -> ChatId:
         await self._up.wait()

@@ -177,3 +177,17 @@ async def test_a_model_that_failed_is_said_and_the_turns_are_over(bench: Bench) 
     await bench.turns.settled(CHAT)
     assert bench.notices == ["There is no network."]
     assert bench.told[-1] == TurnsOver(CHAT)
+
+
+async def test_what_an_earlier_run_left_is_answered_when_its_chat_is_opened(bench: Bench) -> None:
+    bench.models.up.set()
+    bench.may_end.set()
+    bench.turns.resume(CHAT)
+    await bench.turns.settled(CHAT)
+    assert bench.told == []
+    for text in ("one", "two"):
+        bench.queues.put(CHAT, Outgoing(text))
+    bench.turns.resume(CHAT)
+    bench.turns.resume(CHAT)
+    await bench.turns.settled(CHAT)
+    assert bench.answered == ["one", "two"]

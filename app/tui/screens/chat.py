@@ -144,8 +144,6 @@ class ChatScreen(ChatLayout):
                 pending = True
         if not pending or job.phase in (events.JobPhase.DONE, events.JobPhase.FAILED):
             self.query_one(Activity).job(job)
-        if not pending and job.phase is events.JobPhase.FAILED:
-            tell(self, f"{job.name}: {job.detail or 'it could not be read.'}", Severity.WARNING)
 
     # --- what the work found ----------------------------------------------------------------------
 

@@ -287,6 +287,9 @@ class ScriptedDesk:
         else:
             self._commit(chat, text, attachments, quote)
 
+    async def resume(self, chat: ChatId) -> None:
+        self.calls.append(("resume", chat))
+
     async def unqueue(self, chat: ChatId) -> str | None:
         if not self.queues.get(chat):
             return None

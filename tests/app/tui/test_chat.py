@@ -67,6 +67,7 @@ async def test_markup_in_any_text_is_only_text(desk):
     desk.states = (ModelState("model", ModelPhase.FAILED, NASTY),)
     async with person(desk, chat) as p:
         await p.until(lambda: NASTY in p.screen.query_one("#status").render().plain)
+        assert NASTY in p.text("#failures")
         assert NASTY in shown(p.screen.transcript.mounted[0].query_one(".message--body"))
         assert body(p.screen.transcript.mounted[1]) == NASTY
         desk.tell(Notice(NASTY, Severity.ERROR))
@@ -374,3 +375,14 @@ async def test_indexing_anew_is_shown_beside_a_model_that_answers(desk):
         await p.until(lambda: "indexing 40 of 200 passages" in str(p.screen.query_one("#status").render()))
         desk.tell(ModelState("memory", ModelPhase.READY, "indexing anew", 200, 200))
         await p.until(lambda: "SmolLM2" in str(p.screen.query_one("#status").render()))
+
+
+async def test_a_chat_opened_with_a_queue_goes_on_with_it(desk):
+    chat = desk.add_chat("roof", ["q", "a"])
+    idle = desk.add_chat("boiler", ["q", "a"])
+    desk.queues[chat] = [("and the gutter?", (), None)]
+    async with person(desk, chat) as p:
+        await p.until(lambda: p.said("resume", chat))
+        assert "and the gutter?" in p.text("#queue")
+    async with person(desk, idle) as p:
+        assert not p.said("resume", idle)
