@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 from typer._click.exceptions import ClickException  # typer carries its own copy of click and exports only a part
 
+from app.errors import PersonError
+from app.guard import INTERRUPTED, MISUSED, complain, guarded
 from app.settings import Settings, load_settings
 
-FAILED, MISUSED = 1, 2
 
-
-class Misuse(Exception):  # noqa: N818 - a sentence for the person, as click's own are
+class MisuseError(PersonError):
     """What was typed makes no sense: one sentence with what to type instead."""
+
+    exit_code = MISUSED
 
 
 cli = typer.Typer(
@@ -95,7 +96,7 @@ def ask(
 
     piped = "" if sys.stdin.isatty() else sys.stdin.read().strip()
     if not question.strip() and not piped:
-        raise Misuse('There is no question; write it after "ask" or pipe it in.')
+        raise MisuseError('There is no question; write it after "ask" or pipe it in.')
     request = Ask(question, piped, chat, tuple(file or ()), as_json, quiet)
     raise typer.Exit(run(lambda: work(_settings(context), request)))
 
@@ -128,7 +129,7 @@ def search(
     from app.host.wire import SourceKind
 
     if kind is not None and kind not in list(SourceKind):
-        raise Misuse(f"--kind is {kind!r}; it must be chat or document.")
+        raise MisuseError(f"--kind is {kind!r}; it must be chat or document.")
     wanted = None if kind is None else SourceKind(kind)
     raise typer.Exit(run(lambda: work(_settings(context), query, kind=wanted, limit=limit, json=as_json)))
 
@@ -187,38 +188,17 @@ def _settings(context: typer.Context) -> Settings:
 
 
 def main() -> NoReturn:
-    """The console script: every failure is one sentence on stderr and an exit code."""
-    sys.exit(_guarded(lambda: typer.main.get_command(cli).main(standalone_mode=False, prog_name="aios-chat")))
+    """Run the command line and exit."""
+    sys.exit(guarded(_run))
 
 
-def _guarded(command: Callable[[], object]) -> int:
-    from app.models.errors import ModelError
-    from app.paths import PathsError
-    from app.ports import DeskError
-    from app.settings import SettingsError
-    from app.store.db import StoreError
-
+def _run() -> object:
     try:
-        code = command()
-        return code if isinstance(code, int) else 0
-    except (ClickException, Misuse) as error:
-        sentence = error.format_message() if isinstance(error, ClickException) else str(error)
-        return _sentence(f"{sentence.rstrip('.')}. See aios-chat --help.", MISUSED)
-    except (typer.Abort, KeyboardInterrupt):
-        return 130
-    except SettingsError as error:
-        return _sentence(str(error), MISUSED)
-    except (DeskError, PathsError, StoreError, ModelError) as error:
-        return _sentence(str(error), FAILED)
-    except BrokenPipeError:
-        # The reader of a pipe has gone (head, less); what is still buffered must not raise again at exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
-        return FAILED
-
-
-def _sentence(text: str, code: int) -> int:
-    print(f"aios-chat: {text}", file=sys.stderr)
-    return code
+        return typer.main.get_command(cli).main(standalone_mode=False, prog_name="aios-chat")
+    except ClickException as error:
+        return complain(f"{error.format_message().rstrip('.')}. See aios-chat --help.", MISUSED)
+    except typer.Abort:
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

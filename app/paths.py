@@ -11,12 +11,14 @@ from pathlib import Path
 
 import platformdirs
 
+from app.errors import PersonError
+
 APP_NAME = "aios-chat"
 HOME_VARIABLE = "AIOS_CHAT_HOME"
 PRIVATE_FOLDER = 0o700
 
 
-class PathsError(Exception):
+class PathsError(PersonError):
     """One sentence for the person: which folder or file cannot be used, why, and what to do."""
 
 

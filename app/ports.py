@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from app.errors import PersonError
 from app.events import IngestJob, Listener, ModelState
 from app.host.wire import DocumentInfo, Passage, SearchResult, SourceKind, WindowView
 from app.ids import ChatId, MessageId
@@ -115,5 +116,5 @@ class DeskPort(Protocol):
         """The passages that went with a message's prompt (user) or that its answer had (assistant)."""
 
 
-class DeskError(Exception):
+class DeskError(PersonError):
     """One sentence for the person: what was wrong and what to do."""

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
+from app.errors import PersonError
+
 ENV_PREFIX = "AIOS_CHAT_"
 NOT_OPTIONS = frozenset({"AIOS_CHAT_HOME"})
 """Variables with our prefix that are no option (see app.paths)."""
@@ -22,8 +24,10 @@ SMALLEST_WINDOW_PAGES = 4
 """Sinks, the page being written and two more to look back on: below this a window shows the model nothing."""
 
 
-class SettingsError(Exception):
+class SettingsError(PersonError):
     """One sentence for the person: the option, the value that was given, and what is allowed."""
+
+    exit_code = 2
 
 
 class Recall(StrEnum):

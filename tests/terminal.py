@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pexpect
@@ -18,9 +18,16 @@ LONGEST = 180.0
 
 
 class Terminal:
-    """`aios-chat` on a screen of `columns` by `rows`, with its data under `home`."""
+    """`aios-chat`, or another program, on a screen of `columns` by `rows`, with its data under `home`."""
 
-    def __init__(self, home: Path, *arguments: str, columns: int = 120, rows: int = 36) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *arguments: str,
+        columns: int = 120,
+        rows: int = 36,
+        program: Sequence[str] = (sys.executable, "-m", "app"),
+    ) -> None:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
@@ -32,8 +39,8 @@ class Terminal:
             "LANG": "C.UTF-8",
         }
         self.process = pexpect.spawn(
-            sys.executable,
-            ["-m", "app.cli", *arguments],
+            program[0],
+            [*program[1:], *arguments],
             env=environment,
             dimensions=(rows, columns),
             timeout=LONGEST,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from app.desk import Desk
 from app.ids import ChatId
 from app.paths import Paths
@@ -15,6 +17,9 @@ def screen(settings: Settings, chat: str | None) -> int:
     """Show the chat screen until it is closed. `chat` names a stored chat to open. Raises DeskError."""
     paths = Paths.default().create()
     opened = None if chat is None else _find(paths, chat)
+    # What the imports made stays for good: the collector need never look at it again.
+    gc.freeze()
+    gc.enable()
     app = AiosChatApp(Desk(settings, paths), opened, theme=settings.theme)
     app.run()
     return app.return_code or 0

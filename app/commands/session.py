@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -14,8 +15,6 @@ from app.desk import Desk
 from app.events import Event, JobChanged, JobPhase, ModelPhase, ModelState, Notice, Severity
 from app.paths import Paths
 from app.settings import Settings
-
-INTERRUPTED = 130
 
 
 def say(text: str) -> None:
@@ -82,9 +81,6 @@ async def opened(settings: Settings, progress: Progress) -> AsyncIterator[Desk]:
 
 
 def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a command's coroutine; its exit code. Ctrl+C ends it with 130 after the desk has been closed."""
-    try:
-        return asyncio.run(work())
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return INTERRUPTED
+    """Run a command's coroutine; its exit code. Ctrl+C raises KeyboardInterrupt after the desk has been closed."""
+    gc.enable()
+    return asyncio.run(work())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from app.errors import PersonError
 from app.paths import why
 from app.store.types import Attachment
 
@@ -25,7 +26,7 @@ _CONTENT = re.compile(r"[0-9a-f]{64}")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]")
 
 
-class DropError(Exception):
+class DropError(PersonError):
     """One sentence for the person: which file cannot be taken, why, and what to do."""
 
 

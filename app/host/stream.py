@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from app.errors import PersonError
 from app.host.frames import CANCELLED_KIND, CallId, Cancel, Event, Failure, Result, ToChild
 
 
-class HostError(Exception):
+class HostError(PersonError):
     """One sentence for the person: what happened to a child or its call, and where its log is."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from app.errors import PersonError
 
-class ModelError(Exception):
+
+class ModelError(PersonError):
     """One sentence for the person: what was wrong with the model and what to do."""
 
 

@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
+from app.errors import PersonError
+
 SCHEMA_VERSION = 1
 """The number of the newest file in app/store/upgrades; kept in PRAGMA user_version."""
 BUSY_SECONDS = 20.0
 """How long a write waits for another program's. Ours last milliseconds; a vacuum of 75 MiB about a second."""
 
 
-class StoreError(Exception):
+class StoreError(PersonError):
     """One sentence for the person: what is wrong with the chats or the request, and what to do."""
 
 

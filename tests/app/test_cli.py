@@ -17,7 +17,7 @@ def aios(home: Path, *arguments: str, stdin: str = "", **environment: str) -> su
     """Run `aios-chat` with its data under `home`."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("AIOS_CHAT_")}
     return subprocess.run(
-        [sys.executable, "-m", "app.cli", *arguments],
+        [sys.executable, "-m", "app", *arguments],
         input=stdin,
         capture_output=True,
         text=True,
@@ -86,7 +86,7 @@ def test_a_damaged_chats_db(tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_is_no_error_to_read(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m app.cli --help | head -1"
+    command = f"{sys.executable} -m app --help | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.startswith("Usage: aios-chat")
     assert "Traceback" not in done.stderr
