@@ -1,4 +1,4 @@
-"""Tokens a second on the CPU against transformers, same GGUF, same threads, interleaved: `python -m tests.bench.decode`."""
+"""Tokens a second against transformers: same GGUF, same threads, CPU, interleaved: `python -m tests.bench.decode`."""
 
 from __future__ import annotations
 
