@@ -14,7 +14,7 @@ from itertools import takewhile
 from app.events import IngestJob, JobChanged, JobPhase, Listener, Notice, Severity
 from app.host import wire
 from app.host.host import Host
-from app.host.stream import CallFailedError, HostError
+from app.host.stream import CallFailedError, ChildDiedError, HostError
 from app.ids import ChatId, DocumentId, MessageId, new_job_id
 from app.store.store import IngestPayload, Store, forget_request
 from app.store.types import Attachment, OutboxItem, OutboxKind
@@ -131,7 +131,7 @@ class Indexer:
                 case OutboxKind.REMEMBER:
                     await self._remember(batch)
                 case OutboxKind.INGEST:
-                    await self._ingest(IngestPayload.from_key(batch[0].key))
+                    await self._ingest(batch[0])
                 case OutboxKind.FORGET:
                     await self._host.forget(forget_request(batch[0].key))
         except HostError as error:
@@ -146,21 +146,30 @@ class Indexer:
         messages = [await asyncio.to_thread(self._store.remembered, MessageId(item.key)) for item in items]
         await self._host.remember(wire.RememberRequest(tuple(m for m in messages if m is not None and m.text)))
 
-    async def _ingest(self, payload: IngestPayload) -> None:
-        job = self._job(payload)
+    async def _ingest(self, item: OutboxItem) -> None:
+        payload = IngestPayload.from_key(item.key)
+        job = self._update(payload.staged, replace(self._job(payload), phase=JobPhase.WAITING, done=0, total=0))
         request = wire.IngestRequest(job.id, payload.staged, payload.name, payload.origin)
         try:
             async with self._host.ingest(request) as stream:
                 async for event in stream:
                     job = await self._hear(payload, job, event)
         except CallFailedError as error:
-            self._update(payload.staged, replace(job, phase=JobPhase.FAILED, detail=str(error)))
-            self._settled[payload.staged].set()
-            self._emit(Notice(_about(payload.name, str(error)), Severity.ERROR))
+            self._give_up(item, payload, str(error))
             if error.kind != REFUSED:
                 raise
-            return
+        except ChildDiedError:
+            # Once may be chance. A file that takes the memory down each time must not do so at every start.
+            if item.attempts == 0 or self._jobs[payload.staged].phase is JobPhase.WAITING:
+                raise
+            self._give_up(item, payload, f"{payload.name} stopped the memory twice while it was read: it is left out.")
         self._settled[payload.staged].set()
+
+    def _give_up(self, item: OutboxItem, payload: IngestPayload, sentence: str) -> None:
+        self._update(payload.staged, replace(self._jobs[payload.staged], phase=JobPhase.FAILED, detail=sentence))
+        self._settled[payload.staged].set()
+        if sentence != item.error:  # said once, however often it is tried
+            self._emit(Notice(_about(payload.name, sentence), Severity.ERROR))
 
     async def _hear(self, payload: IngestPayload, job: IngestJob, event: object) -> IngestJob:
         match event:

@@ -110,6 +110,7 @@ class Turns:
                 await self._turn(chat, item)
         except (DeskError, StoreError, HostError) as error:
             self._emit(Notice(str(error), Severity.ERROR))
+            self._emit(QueueChanged(chat, self._queues.texts(chat)))
         finally:
             del self._running[chat]
             self._emit(TurnsOver(chat))
@@ -122,7 +123,6 @@ class Turns:
             question = await self._commit(chat, item)
         except StoreError:
             self._queues.put_back(chat, item)
-            self._emit(QueueChanged(chat, self._queues.texts(chat)))
             raise
         await self._save_queues()
         documents = await conversation.wait(self._wait_for_parts(item))

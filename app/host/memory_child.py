@@ -24,7 +24,7 @@ class MemoryChild:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._memory: Memory | None = None
-        self._opening = threading.Lock()
+        self._opened = threading.Event()
 
     def run(self) -> None:
         """Until told to stop."""
@@ -47,22 +47,26 @@ class MemoryChild:
         )
 
     def _open(self, options: wire.MemoryOptions, context: Context) -> wire.MemoryReady:
-        with self._opening:
-            memory = Memory.open(
+        try:
+            self._memory = memory = Memory.open(
                 Path(options.folder),
                 Path(options.embedder),
                 options.ocr_languages,
                 lambda progress: context.push(wire.LoadProgress(progress.done, progress.total)),
             )
-            self._memory = memory
+        finally:
+            self._opened.set()
         counts = memory.counts()
-        return wire.MemoryReady(counts.documents, counts.passages, counts.embedder)
+        warnings = (counts.problem,) if counts.problem else ()
+        return wire.MemoryReady(counts.documents, counts.passages, counts.embedder, warnings)
 
     def _close(self) -> None:
         if self._memory is not None:
             self._memory.close()
 
     def _ready(self) -> Memory:
+        """The open memory; a call that comes while it opens, as after a restart, waits."""
+        self._opened.wait()
         if self._memory is None:
             raise types.RecallError("the memory is not open yet")
         return self._memory

@@ -1,0 +1,130 @@
+"""The outbox against a memory that fails in every way: a file's fate is told once and holds up nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.drop.stage import stage
+from app.events import Event, JobPhase, Notice
+from app.host import wire
+from app.host.stream import CallFailedError, ChildDiedError
+from app.ids import DocumentId
+from app.indexer import Indexer
+from app.store.store import Store
+from app.store.types import Attachment
+
+
+class Reading:
+    """The stream of one file's reading: events, then an error or the end."""
+
+    def __init__(self, events: list[object], error: Exception | None) -> None:
+        self._events, self._error = events, error
+
+    async def __aenter__(self) -> Reading:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def __aiter__(self) -> AsyncIterator[object]:
+        for event in self._events:
+            yield event
+        if self._error is not None:
+            raise self._error
+
+
+class ScriptedMemory:
+    """Reads a file as its script says; what has no script is read well."""
+
+    def __init__(self) -> None:
+        self.script: dict[str, list[Exception]] = {}
+        self.reads: list[str] = []
+        self.begun = True
+        """Whether a reading that fails had begun."""
+
+    def ingest(self, request: wire.IngestRequest) -> Reading:
+        self.reads.append(request.name)
+        errors = self.script.get(request.name, [])
+        progress = wire.IngestProgress(request.job, "read", 0, 3)
+        if errors:
+            return Reading([progress] if self.begun else [], errors.pop(0))
+        done = wire.Ingested(request.job, DocumentId(request.name), request.name, "text", None, 1, False, ())
+        return Reading([progress, done], None)
+
+
+class Bench:
+    """An indexer on a real outbox."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.store, self.folder, self.memory, self.told = store, folder, ScriptedMemory(), list[Event]()
+        self.indexer = Indexer(store, self.memory, self.told.append)  # type: ignore[arg-type]
+
+    async def read(self, *names: str) -> dict[str, JobPhase]:
+        """Put these files in, wait until nothing can be done any more; where each one ended."""
+        for name in names:
+            (self.folder / name).write_text(f"words of {name}")
+            (self.folder / "files").mkdir(exist_ok=True)
+            attachment = stage(self.folder / name, self.folder / "files").attachment
+            await self.indexer.ingest(None, Attachment(name, attachment.origin, attachment.staged))
+        self.indexer.start()
+        async with asyncio.timeout(30):
+            await self.indexer.drained()
+        await self.indexer.stop()
+        return {job.name: job.phase for job in self.indexer.jobs}
+
+    @property
+    def notices(self) -> list[str]:
+        return [e.text for e in self.told if isinstance(e, Notice)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.indexer.RETRY_SECONDS", 0)
+    store = Store.open(tmp_path / "chats.db")
+    yield Bench(store, tmp_path)
+    store.close()
+
+
+DIED = "The memory stopped working (killed); its log is at memory.log."
+
+
+async def test_a_file_that_takes_the_memory_down_twice_is_left_out_and_the_next_is_read(bench: Bench) -> None:
+    bench.memory.script["bomb.txt"] = [ChildDiedError(DIED) for _ in range(9)]
+    ended = await bench.read("bomb.txt", "good.txt")
+    assert ended == {"bomb.txt": JobPhase.FAILED, "good.txt": JobPhase.DONE}
+    assert bench.memory.reads.count("bomb.txt") == 2
+    assert bench.notices == ["bomb.txt stopped the memory twice while it was read: it is left out."]
+    assert bench.store.outbox_size() == 0
+
+
+async def test_a_file_that_was_being_read_when_the_memory_died_once_is_read_again(bench: Bench) -> None:
+    bench.memory.script["a.txt"] = [ChildDiedError(DIED)]
+    assert await bench.read("a.txt", "b.txt") == {"a.txt": JobPhase.DONE, "b.txt": JobPhase.DONE}
+    assert bench.notices == []
+
+
+async def test_a_memory_that_is_down_is_no_files_fault(bench: Bench) -> None:
+    bench.memory.begun = False
+    bench.memory.script["a.txt"] = [ChildDiedError("The memory is not running.") for _ in range(4)]
+    assert await bench.read("a.txt") == {"a.txt": JobPhase.DONE}
+    assert bench.notices == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        ("a.txt is encrypted: remove its password.", "a.txt is encrypted: remove its password."),
+        ("Tesseract is not installed: install it.", "a.txt: Tesseract is not installed: install it."),
+    ],
+)
+@pytest.mark.parametrize("kind", ["IngestError", "OcrError", "OperationalError"])
+async def test_a_refusal_is_told_once_and_names_its_file_once(
+    bench: Bench, sentence: str, told: str, kind: str
+) -> None:
+    bench.memory.script["a.txt"] = [CallFailedError(sentence, kind) for _ in range(9)]
+    assert (await bench.read("a.txt", "b.txt")) == {"a.txt": JobPhase.FAILED, "b.txt": JobPhase.DONE}
+    assert bench.notices == [told]
