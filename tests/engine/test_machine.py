@@ -1,0 +1,324 @@
+"""Anything a caller may do, in any order, on a tiny model in a small window, against the dense reference."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from engine.engine import Engine, EngineConfig
+from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
+from engine.sampling import SamplingParams
+from engine.session import Session
+from engine.types import EngineError, MessageKey, PoolFullError, QuotaError, SessionId
+from tests.engine.helpers import one_sentence, poison
+from tests.engine.reference import reference_logits
+from tests.engine.tiny import Tiny
+
+CLOSE = 1e-4  # logits of two float32 paths differ by less
+
+SOME_STOPS = frozenset(range(0, 259, 20))  # a random model ends nothing by itself
+
+texts = st.text(st.sampled_from("ab é👍\n<|im_end|>"), max_size=40)
+systems = st.one_of(st.text("s ", max_size=6), st.text("s ", max_size=6), st.text("s ", max_size=80))
+sampling = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.0, 1.0]),
+    top_k=st.sampled_from([0, 3]),
+    seed=st.integers(0, 9),
+    max_tokens=st.integers(1, 24),
+    stop=st.sampled_from([(), ("e",), ("ab", "\n")]),
+)
+configs = st.sampled_from(
+    [
+        EngineConfig(quota_tokens=56, page_size=4, sessions=2, chunk_tokens=7),
+        EngineConfig(quota_tokens=71, page_size=8, sessions=3, chunk_tokens=100),
+        EngineConfig(quota_tokens=40, page_size=1, sessions=1, chunk_tokens=1),
+        EngineConfig(quota_tokens=96, page_size=16, sessions=2, chunk_tokens=16),
+    ]
+)
+
+
+@dataclass
+class Running:
+    """An answer being written: where its tokens begin, and what it has shown."""
+
+    params: SamplingParams
+    prompt_tokens: int
+    deltas: list[str] = field(default_factory=list)
+    cancelled: bool = False
+
+
+@dataclass
+class Chat:
+    """What the test knows about a session."""
+
+    system: int
+    keys: list[str] = field(default_factory=list)
+    running: Running | None = None
+    next_evicted: int = 0
+    gone: list[str] = field(default_factory=list)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Calls the public methods; after each, nothing is lost, told twice, or read from a slot that nobody sees."""
+
+    def __init__(self, tiny: Tiny) -> None:
+        super().__init__()
+        self.tiny = tiny
+        self.model = replace(tiny.ours, stop_ids=SOME_STOPS)
+        self.chats: dict[SessionId, Chat] = {}
+        self.history: dict[int, list[tuple[str | None, int]]] = defaultdict(list)
+        self.messages = 0
+        history, append = self.history, Session.append
+
+        def recording(session: Session, key: MessageKey | None, tokens: list[int]) -> None:
+            history[session.id] += [(key, token) for token in tokens]
+            append(session, key, tokens)
+
+        self.recorder = patch.object(Session, "append", recording)
+        self.recorder.start()
+
+    def teardown(self) -> None:
+        try:
+            self.finish_everything()
+            for session in list(self.chats):
+                self.engine.close_session(session)
+            self.engine.check()
+            assert len(self.engine.pool.free) == self.engine.pool.pages
+        finally:
+            self.recorder.stop()
+
+    # --- what a caller may do ---
+
+    @initialize(config=configs)
+    def load(self, config: EngineConfig) -> None:
+        self.engine = Engine(self.model, config)
+        pool = self.engine.pool
+        pool.k.fill_(float("nan"))
+        pool.v.fill_(float("nan"))
+        self.memory = (pool.k.data_ptr(), pool.v.data_ptr(), pool.k.shape, pool.v.shape)
+
+    @precondition(lambda self: len(self.chats) < self.engine.config.sessions or self.messages % 7 == 0)
+    @rule(system=systems)
+    def open_session(self, system: str) -> None:
+        config, tokens = self.engine.config, len(f"<system\n{system}>\n")
+        sink_pages = -(-tokens // config.page_size)
+        if config.quota_tokens // config.page_size - sink_pages < 2:
+            self.refused(QuotaError, partial(self.engine.open_session, system))
+        elif len(self.chats) == config.sessions:
+            self.refused(PoolFullError, partial(self.engine.open_session, system))
+        else:
+            session = self.engine.open_session(system)
+            assert session not in self.chats
+            self.chats[session] = Chat(tokens, next_evicted=tokens)
+            assert self.engine.window(session).sink_tokens == tokens
+
+    @precondition(lambda self: self.chats)
+    @rule(data=st.data(), text=texts, answer=st.booleans())
+    def say(self, data: st.DataObject, text: str, answer: bool) -> None:
+        session = self.pick(data)
+        add = self.engine.add_answer if answer else self.engine.add_user
+        if self.chats[session].running:
+            self.refused(EngineError, partial(add, session, self.key(None), text))
+        else:
+            add(session, self.key(session), text)
+
+    @precondition(lambda self: self.chats)
+    @rule(data=st.data(), params=sampling)
+    def generate(self, data: st.DataObject, params: SamplingParams) -> None:
+        session = self.pick(data)
+        chat = self.chats[session]
+        if chat.running:
+            self.refused(EngineError, partial(self.engine.generate, session, self.key(None), params))
+        else:
+            self.engine.generate(session, self.key(session), params)
+            chat.running = Running(params, len(self.history[session]) - self.engine.window(session).position)
+
+    @precondition(lambda self: self.chats)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        session = self.pick(data)
+        self.engine.cancel(session)
+        if self.chats[session].running:
+            self.chats[session].running.cancelled = True
+
+    @precondition(lambda self: self.chats and self.messages % 3 == 0)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        session = self.pick(data)
+        self.engine.close_session(session)
+        del self.chats[session]
+        self.refused(EngineError, partial(self.engine.window, session))
+
+    @precondition(lambda self: self.engine.busy)
+    @rule(times=st.integers(1, 20))
+    def step(self, times: int) -> None:
+        for _ in range(times):
+            self.one_step()
+
+    @precondition(lambda self: self.engine.busy)
+    @rule()
+    def finish_everything(self) -> None:
+        for _ in range(2000):
+            if not self.engine.busy:
+                break
+            self.one_step()
+        assert not self.engine.busy
+
+    # --- what must hold ---
+
+    def one_step(self) -> None:
+        for event in self.engine.step():
+            self.seen(event)
+        self.poison()
+
+    def seen(self, event: EngineEvent) -> None:
+        chat = self.chats[event.session]
+        match event:
+            case TokensEvicted(session, span):
+                assert span.first == chat.next_evicted
+                assert span.last >= span.first
+                chat.next_evicted = span.last + 1
+                chat.gone += span.messages
+                assert chat.gone == self.keys_before(session, chat.next_evicted)
+            case PromptRead(_, done, total):
+                assert chat.running
+                assert 0 < done <= total == chat.running.prompt_tokens
+            case TextDelta(_, text):
+                assert chat.running
+                assert text
+                assert not chat.running.cancelled
+                chat.running.deltas.append(text)
+            case AnswerFinished():
+                assert chat.running
+                self.finished(event, chat, chat.running)
+                chat.running = None
+
+    def finished(self, event: AnswerFinished, chat: Chat, running: Running) -> None:
+        history = self.history[event.session]
+        closing = len(self.tiny.ours.tokenizer.encode("<|im_end|>\n"))
+        tokens = [token for _, token in history[:-closing]]
+        written = tokens[len(tokens) - event.new_tokens :] if event.new_tokens else []
+        assert event.text == "".join(running.deltas)
+        assert event.new_tokens <= running.params.max_tokens
+        assert (event.reason is FinishReason.CANCELLED) == running.cancelled
+        assert event.prompt_tokens <= running.prompt_tokens
+        if event.reason is FinishReason.LENGTH:
+            assert event.new_tokens == running.params.max_tokens
+        self.check_text(event, written, running)
+        self.check_draws(event, tokens, len(written), running, chat)
+
+    def check_text(self, event: AnswerFinished, written: list[int], running: Running) -> None:
+        whole = self.tiny.ours.tokenizer.decode(written)
+        assert whole.startswith(event.text)
+        rest = whole[len(event.text) :]
+        if event.reason is FinishReason.STOP and rest.strip("�"):
+            assert rest.startswith(running.params.stop)
+        else:
+            assert not rest.strip("�")
+        assert not any(stop in event.text for stop in running.params.stop)
+
+    def check_draws(self, event: AnswerFinished, tokens: list[int], written: int, running: Running, chat: Chat) -> None:
+        starts: dict[str, int] = {}
+        for t, (key, _) in enumerate(self.history[event.session]):
+            if key is not None:
+                starts.setdefault(key, t)
+        shape = self.engine._chats[event.session].session.shape
+        want = reference_logits(
+            self.tiny.theirs,
+            tokens,
+            sinks=chat.system,
+            page=shape.page_size,
+            ring=shape.ring_pages,
+            message_starts=sorted(starts.values()),
+        )
+        for t in range(len(tokens) - written, len(tokens)):
+            assert self.may_draw(want[t - 1], tokens[t], running.params)
+        if event.reason is FinishReason.STOP and not running.params.stop:
+            assert any(self.may_draw(want[-1], stop, running.params) for stop in SOME_STOPS)
+
+    def may_draw(self, logits: torch.Tensor, token: int, params: SamplingParams) -> bool:
+        rank = 1 if params.temperature == 0 else params.top_k or len(logits)
+        return float(logits[token]) > float(logits.topk(rank).values[-1]) - CLOSE
+
+    @invariant()
+    def pages_add_up(self) -> None:
+        self.engine.check()
+        pool = self.engine.pool
+        assert (pool.k.data_ptr(), pool.v.data_ptr(), pool.k.shape, pool.v.shape) == self.memory
+        assert pool.stats().held == len(self.chats) * self.engine.config.quota_pages
+
+    @invariant()
+    def windows_add_up(self) -> None:
+        for session, chat in self.chats.items():
+            window = self.engine.window(session)
+            assert sum(message.visible for message in window.messages) == window.visible_tokens
+            assert window.visible_tokens == window.position - window.evicted
+            assert window.visible_tokens == len(self.engine.visible_positions(session))
+            assert window.visible_tokens <= window.quota_tokens <= self.engine.config.quota_tokens
+            assert window.evicted == chat.next_evicted - chat.system
+            assert window.position <= len(self.history[session])
+            assert window.until_eviction >= 0
+            assert all(0 < message.visible <= message.total for message in window.messages[1:])
+            visible = {message.key for message in window.messages[1:]}
+            assert visible.isdisjoint(chat.gone)
+            computed = {key for key, _ in self.history[session][: window.position] if key is not None}
+            assert visible | set(chat.gone) == computed
+
+    # --- helpers ---
+
+    def poison(self) -> None:
+        poison(self.engine.pool, [chat.session for chat in self.engine._chats.values()])
+
+    def pick(self, data: st.DataObject) -> SessionId:
+        return data.draw(st.sampled_from(sorted(self.chats)))
+
+    def key(self, session: SessionId | None) -> MessageKey:
+        self.messages += 1
+        key = MessageKey(f"m{self.messages}")
+        if session is not None:
+            self.chats[session].keys.append(key)
+        return key
+
+    def keys_before(self, session: SessionId, position: int) -> list[str]:
+        """Messages, in order, whose every token stands before `position`."""
+        last: dict[str, int] = {}
+        for t, (key, _) in enumerate(self.history[session]):
+            if key is not None:
+                last[key] = t
+        return [key for key, t in last.items() if t < position]
+
+    def refused(self, error: type[EngineError], call: Any) -> None:
+        before = {session: self.engine.window(session) for session in self.chats}
+        with pytest.raises(error) as refused:
+            call()
+        one_sentence(refused.value)
+        assert before == {session: self.engine.window(session) for session in self.chats}
+
+
+def test_any_order_of_calls(tiny: Tiny) -> None:
+    run_state_machine_as_test(
+        partial(EngineMachine, tiny),
+        settings=settings(
+            max_examples=50,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.scheduler import chunk_length, schedule
+from engine.session import Session
+from engine.types import PageId, Position, SessionId
+from engine.window import WindowShape, window_start
+
+
+def session_of(page: int, sinks: int, ring: int, position: int, waiting: int, number: int = 1) -> Session:
+    shape = WindowShape(page, sinks, ring)
+    session = Session(SessionId(number), shape, [PageId(i) for i in range(shape.quota_pages)])
+    session.position = Position(position)
+    session.pending = [0] * waiting
+    return session
+
+
+sessions = st.builds(
+    session_of,
+    page=st.integers(1, 9),
+    sinks=st.integers(0, 20),
+    ring=st.integers(2, 6),
+    position=st.integers(0, 200),
+    waiting=st.integers(1, 300),
+)
+
+
+@given(sessions, st.integers(1, 80))
+def test_a_chunk_is_bounded_and_ends_at_an_edge(session: Session, most: int) -> None:
+    shape, waiting, count = session.shape, len(session.pending), chunk_length(session, most)
+    assert 1 <= count <= min(waiting, most)
+    end = session.position + count
+    if session.position < shape.sinks:
+        assert end <= shape.sinks
+        return
+    assert count <= shape.ring_tokens
+    to_edge = shape.page_size - shape.offset(session.position)
+    assert count == waiting or (end - shape.sinks) % shape.page_size == 0 or count < to_edge
+
+
+@given(sessions, st.integers(1, 80))
+def test_no_token_of_a_chunk_sees_what_the_chunk_overwrites_later(session: Session, most: int) -> None:
+    count, shape = chunk_length(session, most), session.shape
+    chunk = range(session.position, session.position + count)
+    slots = [session.slot(Position(t)) for t in chunk]
+    assert len(set(slots)) == count
+    last = chunk[-1]
+    if last >= shape.sinks:
+        seen = range(window_start(shape, Position(last), []), last + 1)
+        assert len({session.slot(Position(t)) for t in seen}) == len(seen)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=6), st.integers(1, 50))
+def test_everyone_who_decodes_goes_and_one_prompt(waiting: list[tuple[int, int]], most: int) -> None:
+    all_sessions = [session_of(4, 3, 3, 20 + p, w, number) for number, (p, w) in enumerate(waiting)]
+    plan = schedule(all_sessions, most)
+    assert plan.decode == [s for s in all_sessions if len(s.pending) == 1]
+    first = next((s for s in all_sessions if len(s.pending) > 1), None)
+    assert (plan.prefill.session if plan.prefill else None) is first
+    assert (plan.tokens > 0) == any(s.pending for s in all_sessions)
