@@ -58,10 +58,15 @@ class Conversation:
         self._stopped = False
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Do the work that an answer waits for; None when the answer is stopped meanwhile."""
+        """Begin a turn by the work that its answer waits for; None when the turn is stopped meanwhile."""
         self._stopped = False
+        return await self._unless_stopped(work)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         self._waiting = task = asyncio.ensure_future(work)
         try:
+            if self._stopped:
+                task.cancel()
             await asyncio.wait({task})
         finally:
             self._waiting = None
@@ -111,9 +116,11 @@ class Conversation:
             tokenizer_file=options.tokenizer_file,
         )
         try:
-            recalled = await self._host.recall(request)
+            recalled = await self._unless_stopped(self._host.recall(request))
         except HostError as error:
             self._emit(Notice(f"Nothing was recalled for this question: {error}", Severity.WARNING))
+            return question
+        if recalled is None:
             return question
         self._emit(
             RecallShown(self.chat, question.id, recalled.scope, recalled.reason, recalled.passages, recalled.seconds)

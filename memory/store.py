@@ -32,7 +32,7 @@ class Store:
         self._opened = threading.Event()
         self._complete = threading.Event()
         self._closing = threading.Event()
-        self._writing = threading.Lock()
+        self._writing, self._opening = threading.Lock(), threading.Lock()
         self.problem = ""
         """Why there are no vectors, as one sentence; empty while all is well."""
         self._worker = threading.Thread(target=self._prepare, name="memory-index", daemon=True)
@@ -42,9 +42,12 @@ class Store:
 
     def _prepare(self) -> None:
         try:
-            vectors = VectorIndex(self._folder, self._embedder.id, self._embedder.dimension)
-            vectors.verify()
-            self._vectors = vectors
+            dimension = self._embedder.dimension
+            with self._opening:
+                if not self._closing.is_set():
+                    vectors = VectorIndex(self._folder, self._embedder.id, dimension)
+                    vectors.verify()
+                    self._vectors = vectors
         except RecallError as error:
             self.problem = str(error)
         except Exception as error:  # a broken torch or Chroma must not take the words down with it
@@ -160,9 +163,12 @@ class Store:
         return self.passages.get(ids)
 
     def close(self) -> None:
-        """End the background work and close the files."""
-        self._closing.set()
-        self._worker.join()
+        """End the background work and close the files. An embedder that is still being read (torch and its model,
+        several seconds) is not waited for: nothing was opened with it."""
+        with self._opening:
+            self._closing.set()
+        if self._vectors is not None:
+            self._worker.join()
         with self._writing:
             if self._vectors is not None:
                 self._vectors.close()

@@ -89,7 +89,9 @@ class AiosChatApp(App[None]):
         yield from (c for c in super().get_system_commands(screen) if c.title != "Quit")
 
     async def action_quit(self) -> None:
-        """Keep partial answers, close the desk, leave."""
+        """Keep partial answers, close the desk, leave. A busy memory may take some seconds to put its files away."""
+        if not self._desk_closed:
+            self.notify("Closing; what is written is kept.", timeout=60, markup=False)
         await self._close()
         self.exit()
 

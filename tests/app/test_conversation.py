@@ -1,0 +1,94 @@
+"""A turn that is stopped at every place where it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.conversation import Conversation, TurnOptions
+from app.events import Event, MessageAdded, Notice
+from app.host import wire
+from app.host.stream import CallFailedError
+from app.ids import ChatId, new_chat_id
+from app.store.store import Store
+
+OPTIONS = TurnOptions("tiny", "s", wire.Sampling(0.0, 0, 1.0, 1, 8), 200, "tokenizer.json")
+
+
+class Child:
+    alive = True
+
+
+class ScriptedHost:
+    """A memory that thinks for ever, or fails; an engine that nobody should reach."""
+
+    def __init__(self) -> None:
+        self.engine, self.memory = Child(), Child()
+        self.recalling = asyncio.Event()
+        self.recall_ended = False
+        self.failure: Exception | None = None
+
+    async def window(self, _: ChatId) -> None:
+        return None
+
+    async def recall(self, _: wire.RecallRequest) -> None:
+        self.recalling.set()
+        try:
+            if self.failure is not None:
+                raise self.failure
+            await asyncio.Event().wait()
+        finally:
+            self.recall_ended = True
+
+    def generate(self, _: wire.GenerateRequest) -> None:
+        raise CallFailedError("The engine was reached.", "EngineError")
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    opened = Store.open(tmp_path / "chats.db")
+    yield opened
+    opened.close()
+
+
+async def begun(store: Store, host: ScriptedHost, told: list[Event]) -> tuple[Conversation, object]:
+    chat = new_chat_id()
+    store.create_chat(id=chat)
+    question = store.add_user_message(chat, "Where is the key?")
+    conversation = Conversation(chat, store, host, told.append)  # type: ignore[arg-type]
+    assert await conversation.wait(asyncio.sleep(0, "ready")) == "ready"
+    return conversation, question
+
+
+async def test_stop_ends_a_recall_that_takes_long(store: Store) -> None:
+    host, told = ScriptedHost(), list[Event]()
+    conversation, question = await begun(store, host, told)
+    answering = asyncio.create_task(conversation.answer(question, OPTIONS, ()))  # type: ignore[arg-type]
+    await host.recalling.wait()
+    conversation.stop()
+    assert await answering is None
+    assert host.recall_ended
+    assert told == []
+
+
+async def test_stop_before_the_work_begins_is_not_forgotten(store: Store) -> None:
+    host, told = ScriptedHost(), list[Event]()
+    conversation, question = await begun(store, host, told)
+    conversation.stop()
+    assert await conversation.answer(question, OPTIONS, ()) is None  # type: ignore[arg-type]
+    assert not any(isinstance(event, MessageAdded) for event in told)
+
+
+async def test_a_recall_that_fails_is_told_and_the_question_goes_on(store: Store) -> None:
+    host, told = ScriptedHost(), list[Event]()
+    host.failure = CallFailedError("The index is damaged.", "RecallError")
+    conversation, question = await begun(store, host, told)
+    answer = await conversation.answer(question, OPTIONS, ())  # type: ignore[arg-type]
+    assert answer is not None
+    said = [event.text for event in told if isinstance(event, Notice)]
+    assert said == [
+        "Nothing was recalled for this question: The index is damaged.",
+        "The answer ended early: The engine was reached.",
+    ]
