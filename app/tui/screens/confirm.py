@@ -61,7 +61,7 @@ class TextScreen(Dialog[None]):
     """Shows a text exactly as it is: a passage, the window's facts."""
 
     DEFAULT_CSS = """
-    TextScreen VerticalScroll { height: auto; max-height: 28; padding: 1; Static { height: auto; } }
+    TextScreen VerticalScroll { height: auto; max-height: 50vh; padding: 1; Static { height: auto; } }
     """
     keys = "Up and Down scroll    Esc closes"
 

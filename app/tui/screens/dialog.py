@@ -30,11 +30,11 @@ class Dialog(ModalScreen[Result]):
             border: round $primary;
             padding: 0 1;
             & > #heading { color: $text-primary; text-style: bold; height: auto; padding: 0 1; }
-            & > #keys { color: $text-muted; height: auto; padding: 0 1; margin: 1 0 0 0; }
+            & > #keys { dock: bottom; color: $text-muted; height: auto; padding: 1 1 0 1; }
         }
         OptionList {
             height: auto;
-            max-height: 24;
+            max-height: 50vh;
             border: none;
             background: transparent;
             &:focus { border: none; background-tint: transparent; }

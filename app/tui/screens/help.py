@@ -37,7 +37,7 @@ class HelpScreen(Dialog[None]):
     """The help screen."""
 
     DEFAULT_CSS = """
-    HelpScreen VerticalScroll { height: auto; max-height: 1fr; padding: 0 1; Static { height: auto; } }
+    HelpScreen VerticalScroll { height: 1fr; padding: 0 1; Static { height: auto; } }
     HelpScreen > #box { height: 90%; }
     """
     heading = "aios-chat: keys and commands"

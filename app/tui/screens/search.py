@@ -24,7 +24,11 @@ class SearchScreen(Dialog[Passage | None]):
     """A line to search with and what it finds. Result: the passage to open, or None."""
 
     DEFAULT_CSS = """
-    SearchScreen > #box { height: 90%; PassageList { max-height: 1fr; margin: 1 0 0 0; } }
+    SearchScreen > #box {
+        height: 90%;
+        #outcome { padding: 0 1; }
+        PassageList { height: 1fr; max-height: 100%; }
+    }
     """
     heading = "Search chats and documents"
     keys = "Down goes to the results    Enter opens the place    Esc closes"

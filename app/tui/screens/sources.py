@@ -17,7 +17,7 @@ class SourcesScreen(Dialog[None]):
     """Decision, reason and passages; Enter opens one."""
 
     DEFAULT_CSS = """
-    SourcesScreen > #box { height: 80%; }
+    SourcesScreen > #box { height: 80%; PassageList { height: 1fr; max-height: 100%; } }
     """
     heading = ""
     keys = "Enter opens a passage    Esc closes"

@@ -32,8 +32,7 @@ class PassageList(OptionList):
 
     DEFAULT_CSS = """
     PassageList {
-        height: auto;
-        max-height: 1fr;
+        height: 1fr;
         border: none;
         padding: 0;
         background: transparent;

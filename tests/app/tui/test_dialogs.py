@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from driving import person
+from scripted import passage
+from textual.containers import VerticalScroll
 from textual.widgets import Input, OptionList
 
 from app.tui.screens.chats import ChatsScreen
 from app.tui.screens.confirm import AskScreen, ConfirmScreen
 from app.tui.screens.file_picker import FilePicker, entries
+from app.tui.widgets.sources import PassageList
 
 
 async def test_chats_are_filtered_renamed_and_deleted_in_the_list(desk):
@@ -83,3 +87,29 @@ def test_entries_are_folders_first_and_hidden_ones_only_when_asked(tmp_path):
     assert [e.name for e in entries(f"{tmp_path}/")] == ["b/", "a.txt", "C.txt"]
     assert [e.name for e in entries(f"{tmp_path}/.h")] == [".hidden"]
     assert [e.name for e in entries(f"{tmp_path}/c")] == ["C.txt"]
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 36)])
+@pytest.mark.parametrize(
+    "opener", ["/chats", "/favorites", "/file", "/search dam", "/help", "/window", "/documents", "/sources"]
+)
+async def test_a_dialog_shows_its_keys_and_cuts_no_list_at_any_size(desk, opener, size):
+    for number in range(30):
+        chat = desk.add_chat(f"chat {number} with a title of some length", ["q", "a"])
+        desk.edit(desk.path(chat)[-1].id, starred=True, text="a long answer " * 12)
+    last = desk.path(chat)[-1]
+    desk.edit(last.id, passages=tuple(passage(str(n)) for n in range(20)))
+    desk.found = tuple(passage(str(n)) for n in range(20))
+    async with person(desk, chat, size=size) as p:
+        await p.write(opener)
+        # Where there is room, the sources stand in the side panel and no dialog opens.
+        await p.until(lambda: p.app.screen is not p.screen or p.screen.focused is p.screen.query_one(PassageList))
+        if p.app.screen is p.screen:
+            return
+        dialog = p.app.screen
+        lists = [*dialog.query(OptionList), *dialog.query(VerticalScroll)]
+        await p.until(lambda: not dialog.query(PassageList) or dialog.query_one(PassageList).option_count == 20)
+        box, keys = dialog.query_one("#box"), dialog.query_one("#keys")
+        await p.until(lambda: keys.region.height > 0 and all(part.region.height > 0 for part in lists))
+        assert box.content_region.contains_region(keys.region)
+        assert all(part.region.bottom <= keys.region.y for part in lists)
