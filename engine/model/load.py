@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from engine.model.config import ModelConfig
-from engine.model.decoder import Decoder, to_dtype
+from engine.model.decoder import Decoder
 from engine.model.weights.folder import ModelFolder, read_json
 from engine.model.weights.gguf import GgufFile
 from engine.text.template import ChatTemplate
@@ -74,8 +74,7 @@ def _from_gguf(
     config, parts = file.config(), file.tokenizer()
     tokenizer = from_gguf(parts)
     template = ChatTemplate(parts.template, bos=_text(tokenizer, tokenizer.bos), eos=_text(tokenizer, tokenizer.eos))
-    weights = file.weights(config, dtype, lambda done: on_layer(done, config.layers))
-    decoder = Decoder(config, to_dtype(weights, dtype, device))
+    decoder = Decoder(config, file.weights(config, dtype, device, lambda done: on_layer(done, config.layers)))
     return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer), dtype, device)
 
 
@@ -88,8 +87,7 @@ def _from_folder(
     # The tokenizer's own EOS, not the first stop id: Llama 3's generation config lists another one first.
     eos = tokenizer.eos if tokenizer.eos is not None else next(iter(config.stop_ids), None)
     template = ChatTemplate(_folder_template(path), bos=_text(tokenizer, tokenizer.bos), eos=_text(tokenizer, eos))
-    weights = folder.weights(config, dtype, lambda done: on_layer(done, config.layers))
-    decoder = Decoder(config, to_dtype(weights, dtype, device))
+    decoder = Decoder(config, folder.weights(config, dtype, device, lambda done: on_layer(done, config.layers)))
     return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer), dtype, device)
 
 

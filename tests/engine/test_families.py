@@ -337,3 +337,20 @@ def test_a_gguf_file_that_is_not_run(tmp_path: Path, how: dict[str, Any], error:
     with pytest.raises(error) as refused:
         load(tmp_path / "m.gguf")
     assert word in one_sentence(refused.value)
+
+
+# --- types ---
+
+
+def test_bfloat16_is_float32_but_for_rounding(tmp_path: Path) -> None:
+    theirs = write_llama(tmp_path)
+    ours = load_model(tmp_path, device=CPU, dtype=torch.bfloat16)
+    tokens = [random.Random(4).randrange(250) for _ in range(80)]
+    pool = make_pool(ours, 6, 16)
+    session = make_session(pool, WindowShape(16, 9, 5), tokens, [("m", tokens[9:])])
+    got = run_all(EagerRunner(ours.decoder, pool, CPU), pool, [session], 7)[session.id]
+    with torch.no_grad():
+        want = theirs(torch.tensor([tokens])).logits[0]
+    for t, logits in got.items():
+        assert logits.dtype is torch.float32
+        assert float((logits - want[t]).norm() / want[t].norm()) < 0.05

@@ -312,13 +312,22 @@ class EngineMachine(RuleBasedStateMachine):
         assert before == {session: self.engine.window(session) for session in self.chats}
 
 
-def test_any_order_of_calls(tiny: Tiny) -> None:
+def any_order_of_calls(tiny: Tiny, examples: int) -> None:
     run_state_machine_as_test(
         partial(EngineMachine, tiny),
         settings=settings(
-            max_examples=50,
+            max_examples=examples,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_any_order_of_calls(tiny: Tiny) -> None:
+    any_order_of_calls(tiny, 20)
+
+
+@pytest.mark.slow
+def test_any_order_of_calls_for_longer(tiny: Tiny) -> None:
+    any_order_of_calls(tiny, 500)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from engine.runner import EagerRunner
 from engine.window import WindowShape
@@ -21,15 +23,24 @@ def history(length: int, seed: int) -> list[int]:
     return [rng.randrange(256) for _ in range(length)]
 
 
+@cache
+def history_and_reference(
+    theirs: LlamaForCausalLM, page: int, sinks: int, ring: int
+) -> tuple[list[int], list[tuple[str, list[int]]], torch.Tensor]:
+    """Tokens up to four windows long, their messages, and the logits at every position: the same for all chunks."""
+    tokens = history(sinks + 4 * ring * page + 3, seed=page * 100 + ring)
+    starts, messages = split_messages(tokens, sinks, seed=ring)
+    want = reference_logits(theirs, tokens, sinks=sinks, page=page, ring=ring, message_starts=starts)
+    return tokens, messages, want
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 16, 500])
 @pytest.mark.parametrize(
     ("page", "sinks", "ring"), [(4, 3, 6), (8, 8, 4), (16, 11, 2), (5, 0, 7), (32, 40, 3), (1, 2, 24)]
 )
 def test_logits_at_every_position(tiny: Tiny, page: int, sinks: int, ring: int, chunk: int) -> None:
     shape = WindowShape(page, sinks, ring)
-    tokens = history(sinks + 4 * shape.ring_tokens + 3, seed=page * 100 + ring)
-    starts, messages = split_messages(tokens, sinks, seed=ring)
-    want = reference_logits(tiny.theirs, tokens, sinks=sinks, page=page, ring=ring, message_starts=starts)
+    tokens, messages, want = history_and_reference(tiny.theirs, page, sinks, ring)
     pool = make_pool(tiny.ours, shape.quota_pages + 3, page)
     session = make_session(pool, shape, tokens, messages)
     got = run_all(EagerRunner(tiny.ours.decoder, pool, CPU), pool, [session], chunk)[session.id]

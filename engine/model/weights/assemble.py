@@ -47,21 +47,42 @@ class TensorSource(Protocol):
 
 
 def assemble(
-    source: TensorSource, names: TensorNames, config: ModelConfig, on_layer: Callable[[int], None]
+    source: TensorSource,
+    names: TensorNames,
+    config: ModelConfig,
+    device: torch.device,
+    on_layer: Callable[[int], None],
 ) -> DecoderWeights:
-    """All weights, one layer at a time so that memory stays near the weights' own size; `on_layer(done)` each time."""
+    """All weights on `device`, laid out for it; `on_layer(done)` after each layer.
+
+    Each tensor goes to its last place before the next is read, so that memory stays near the weights' own size.
+    """
     table = (config.vocab, config.hidden)
-    embedding = source.read(names.embedding, table)
+    embedding = _tall(source.read(names.embedding, table), device)
     layers = []
     for index in range(config.layers):
-        layers.append(_layer(source, names, config, names.layer.format(index)))
+        layers.append(_layer(source, names, config, device, names.layer.format(index)))
         on_layer(index + 1)
-    head = embedding if config.tied_embeddings else source.read(names.head, table)
-    return DecoderWeights(embedding, tuple(layers), source.read(names.norm, (config.hidden,)), head)
+    head = embedding if config.tied_embeddings else _tall(source.read(names.head, table), device)
+    return DecoderWeights(embedding, tuple(layers), source.read(names.norm, (config.hidden,)).to(device), head)
 
 
-def _layer(source: TensorSource, names: TensorNames, config: ModelConfig, prefix: str) -> LayerWeights:
+def _tall(weight: Tensor, device: torch.device) -> Tensor:
+    """A tall matrix where it stays; on a CPU with its columns contiguous.
+
+    For one token, MKL reads a tall matrix faster so: 8.9 instead of 14.6 ms for 49152 x 576, 0.63 instead of 1.05 ms
+    for 3072 x 576 (float32, one thread); from 128 tokens on there is no difference, nor for wide matrices.
+    """
+    return weight.t().contiguous().t() if device.type == "cpu" else weight.to(device)
+
+
+def _layer(
+    source: TensorSource, names: TensorNames, config: ModelConfig, device: torch.device, prefix: str
+) -> LayerWeights:
     hidden, inner = config.hidden, config.intermediate
+
+    def vector(name: str, rows: int) -> Tensor:
+        return source.read(prefix + name, (rows,)).to(device)
 
     def weight(width: int, parts: dict[str, int]) -> Tensor:
         return torch.cat([source.read(f"{prefix}{name}.weight", (rows, width)) for name, rows in parts.items()])
@@ -69,18 +90,18 @@ def _layer(source: TensorSource, names: TensorNames, config: ModelConfig, prefix
     def bias(parts: dict[str, int]) -> Tensor | None:
         if not any(source.has(f"{prefix}{name}.bias") for name in parts):
             return None
-        return torch.cat([source.read(f"{prefix}{name}.bias", (rows,)) for name, rows in parts.items()])
+        return torch.cat([vector(f"{name}.bias", rows) for name, rows in parts.items()])
 
     qkv = {names.q: config.q_width, names.k: config.kv_width, names.v: config.kv_width}
     gate_up = {names.gate: inner, names.up: inner}
     out, down = {names.out: hidden}, {names.down: hidden}
     return LayerWeights(
-        attention_norm=source.read(f"{prefix}{names.attention_norm}.weight", (hidden,)),
-        qkv=weight(hidden, qkv),
-        out=weight(config.q_width, out),
-        mlp_norm=source.read(f"{prefix}{names.mlp_norm}.weight", (hidden,)),
-        gate_up=weight(hidden, gate_up),
-        down=weight(inner, down),
+        attention_norm=vector(f"{names.attention_norm}.weight", hidden),
+        qkv=_tall(weight(hidden, qkv), device),
+        out=weight(config.q_width, out).to(device),
+        mlp_norm=vector(f"{names.mlp_norm}.weight", hidden),
+        gate_up=_tall(weight(hidden, gate_up), device),
+        down=weight(inner, down).to(device),
         qkv_bias=bias(qkv),
         out_bias=bias(out),
         gate_up_bias=bias(gate_up),

@@ -136,9 +136,11 @@ class ModelFolder:
             stops += value if isinstance(value, list) else [value] if value is not None else []
         return tuple(dict.fromkeys(int(stop) for stop in stops))
 
-    def weights(self, config: ModelConfig, dtype: torch.dtype, on_layer: Callable[[int], None]) -> DecoderWeights:
-        """All weights in `dtype`. Raises ModelFileError when one is missing, damaged or of another shape."""
-        return assemble(_Shards(self.path, self._shard_of, dtype), _NAMES, config, on_layer)
+    def weights(
+        self, config: ModelConfig, dtype: torch.dtype, device: torch.device, on_layer: Callable[[int], None]
+    ) -> DecoderWeights:
+        """All weights in `dtype` on `device`. Raises ModelFileError when one is missing, damaged or misshapen."""
+        return assemble(_Shards(self.path, self._shard_of, dtype), _NAMES, config, device, on_layer)
 
 
 @dataclass(frozen=True, slots=True)

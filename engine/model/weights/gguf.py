@@ -181,9 +181,11 @@ class GgufFile:
         # Unquantised values are a view of the file, which is closed to writing and may not outlive this reader.
         return values if values.flags.writeable else values.copy()
 
-    def weights(self, config: ModelConfig, dtype: torch.dtype, on_layer: Callable[[int], None]) -> DecoderWeights:
-        """All weights in `dtype`. Raises ModelFileError when one is missing or of another shape."""
-        return assemble(_Tensors(self, config, dtype), _NAMES, config, on_layer)
+    def weights(
+        self, config: ModelConfig, dtype: torch.dtype, device: torch.device, on_layer: Callable[[int], None]
+    ) -> DecoderWeights:
+        """All weights in `dtype` on `device`. Raises ModelFileError when one is missing or of another shape."""
+        return assemble(_Tensors(self, config, dtype), _NAMES, config, device, on_layer)
 
 
 @dataclass(frozen=True, slots=True)
