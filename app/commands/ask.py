@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,22 +35,32 @@ class Ask:
 class _Answer:
     """Follows one answer; streams its text to stdout."""
 
-    def __init__(self, stream: bool) -> None:
-        self._stream = stream
+    def __init__(self, stream: bool, stop: Callable[[], None]) -> None:
+        self._stream, self._stop = stream, stop
+        self.unread = False
+        """Whether stdout's reader has gone (head, less); the answer is stopped then."""
         self.message: Message | None = None
         self.failed = False
 
     def __call__(self, event: Event) -> None:
         match event:
-            case AnswerDelta(_, _, text) if self._stream:
-                sys.stdout.write(text)
-                sys.stdout.flush()
+            case AnswerDelta(_, _, text) if self._stream and not self.unread:
+                self._write(text)
             case AnswerDone(_, message):
                 self.message = message
             case JobChanged(job) if job.phase is JobPhase.FAILED:
                 self.failed = True
             case Notice(_, Severity.ERROR):
                 self.failed = True
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Raised here it would end the turn half-way; it is raised when the turn is over.
+            self.unread = True
+            self._stop()
 
 
 async def ask(settings: Settings, request: Ask) -> int:
@@ -65,17 +76,20 @@ async def ask(settings: Settings, request: Ask) -> int:
             attachments.append(await _attach_piped(desk, chat, request.piped))
         elif request.piped:
             question = f"{question}\n\n{request.piped}".strip()
-        answer = _Answer(stream=not request.json)
+        stopping = asyncio.Event()
+        answer = _Answer(not request.json, stopping.set)
         desk.subscribe(answer)
         await desk.model_up()
         progress.clear()
         try:
             await desk.send(chat, question, attachments=tuple(attachments))
-            await desk.settled(chat)
+            await _settled(desk, chat, stopping)
         except asyncio.CancelledError:
             await desk.stop(chat)
             await desk.settled(chat)
             raise
+        if answer.unread:
+            raise BrokenPipeError
         for state in desk.models:
             if state.phase is ModelPhase.FAILED:
                 say(state.text)
@@ -84,6 +98,19 @@ async def ask(settings: Settings, request: Ask) -> int:
             await desk.indexed()
         good = answer.message is not None and answer.message.status is MessageStatus.COMPLETE
         return 0 if good and not answer.failed else 1
+
+
+async def _settled(desk: Desk, chat: ChatId, stopping: asyncio.Event) -> None:
+    """Wait until the answer is over; stop it when `stopping` is set before."""
+    over, stopped = asyncio.ensure_future(desk.settled(chat)), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({over, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not over.done():
+            await desk.stop(chat)
+        await over
+    finally:
+        over.cancel()
+        stopped.cancel()
 
 
 async def _attach_piped(desk: Desk, chat: ChatId, text: str) -> Attachment:

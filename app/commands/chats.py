@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from app.commands.session import Progress, as_json, opened
+from app.commands.session import Progress, as_json, counted, opened
 from app.settings import Settings
 
 
@@ -16,7 +16,7 @@ async def chats(settings: Settings, *, json: bool) -> int:
         print(as_json(rows))
     for chat in rows if not json else ():
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(chat.updated))
-        print(f"{chat.id}  {when}  {chat.messages:5} messages  {chat.title or 'untitled'}")
+        print(f"{chat.id}  {when}  {counted(chat.messages, 'message'):>13}  {chat.title or 'untitled'}")
     return 0
 
 

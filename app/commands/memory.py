@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import asdict
 from pathlib import Path
 
-from app.commands.session import Progress, as_json, opened, say
+from app.commands.session import Progress, as_json, counted, opened, say
 from app.events import JobPhase
 from app.host.wire import SourceKind
 from app.ports import DeskError
@@ -36,7 +36,7 @@ async def ingest(settings: Settings, paths: tuple[Path, ...], *, json: bool, qui
             print(as_json([asdict(job) for job in desk.jobs]))
         elif not quiet:
             for job in done:
-                print(f"{job.name}: {job.passages} passages")
+                print(f"{job.name}: {counted(job.passages, 'passage')}")
     return 1 if problems else 0
 
 

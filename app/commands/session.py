@@ -22,6 +22,11 @@ def say(text: str) -> None:
     print(f"aios-chat: {text}", file=sys.stderr, flush=True)
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 passage", "12 passages"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def as_json(value: object) -> str:
     """A dataclass, or a list of them, as indented JSON."""
 
