@@ -52,7 +52,7 @@ def test_bad_files_and_a_good_one(tmp_path: Path) -> None:
     names = ("empty.txt", "broken.pdf", "locked.pdf", "missing.pdf", "good.md")
     done = aios(tmp_path / "home", "ingest", *(str(tmp_path / name) for name in names))
     assert done.returncode == 1
-    assert done.stdout.strip() == "good.md: 1 passages"
+    assert done.stdout.strip() == "good.md: 1 passage"
     sentences = done.stderr.strip().splitlines()
     assert len(sentences) == 4, done.stderr
     for name in names[:4]:
