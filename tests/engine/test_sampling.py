@@ -127,7 +127,7 @@ def test_what_is_filtered_out_is_never_drawn(values: list[float], top_k: int, to
     params = SamplingParams(temperature=1.0, top_k=top_k, top_p=top_p)
     probabilities = filtered(logits, params)
     assert float(probabilities.sum()) == pytest.approx(1)
-    best = (logits > logits.max() - 1e-6) & (probabilities > 0)  # of equals only one need stay
+    best = (logits >= logits.max() - 1e-6) & (probabilities > 0)  # of equals only one need stay
     assert bool(best.any())
     assert all(float(probabilities[sample(logits, params, Position(t))]) > 0 for t in range(5))
 
