@@ -41,7 +41,7 @@ class Desk:
         self._settings, self._paths = settings, paths
         self._listeners: list[Listener] = []
         self._startup = Startup(settings, paths, self._emit)
-        self._queues = OutgoingQueues(paths.data / "queue.json")
+        self._queues = OutgoingQueues()
         self._store_: Store | None = None
         self._indexer_: Indexer | None = None
         self._owner: Owner | None = None
@@ -60,24 +60,32 @@ class Desk:
     async def start(self) -> None:
         """Open the store, recover what a crash left, begin fetching and loading. Raises DeskError."""
         await self.open()
+        await self.own()
         self.start_model()
         self.start_memory()
 
     async def open(self) -> None:
-        """Open the store and recover what a crash left; no model is touched. Raises DeskError."""
+        """Open the store; no model is touched and nothing is changed. Raises DeskError."""
         try:
             self._store_ = store = await asyncio.to_thread(Store.open, self._paths.chats_db)
-            self._owner = await asyncio.to_thread(acquire_owner, self._paths.data)
-            if self._owner is not None:
-                await asyncio.to_thread(store.recover)
         except StoreError as error:
             raise DeskError(str(error)) from error
-        await asyncio.to_thread(self._queues.load)
         host = self._startup.host
         self._indexer_ = Indexer(store, host, self._emit)
         self._turns_ = Turns(store, host, self._indexer_, self._queues, self, self._emit)
         for notice in self._settings.notices:
             self._emit(Notice(notice, Severity.WARNING))
+
+    async def own(self) -> None:
+        """Become the one program that recovers, works the outbox and keeps the queues of this data folder, unless
+        another is. Raises DeskError."""
+        self._owner = await asyncio.to_thread(acquire_owner, self._paths.data)
+        if self._owner is None:
+            sentence = "Another aios-chat works on this data folder; this one chats, but recalls and reads no files."
+            self._emit(Notice(sentence, Severity.WARNING))
+            return
+        await self._try(self._store.recover)
+        await asyncio.to_thread(self._queues.mirror, self._paths.data / "queue.json")
 
     def start_model(self) -> None:
         """Begin to fetch and load the chat model; see `model_up`."""
@@ -88,9 +96,6 @@ class Desk:
         self._memory_task = self._spawn(self._bring_memory_up())
 
     async def _bring_memory_up(self) -> None:
-        if self._owner is None:
-            sentence = "Another aios-chat works on this data folder; this one chats, but recalls and reads no files."
-            self._emit(Notice(sentence, Severity.WARNING))
         await self._startup.start_memory()
         await self._startup.ready(MEMORY)
         if self._unread:

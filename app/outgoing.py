@@ -23,17 +23,22 @@ class Outgoing:
 
 
 class OutgoingQueues:
-    """A queue for each chat, mirrored in one small file. Changes are in memory at once; `save` writes them down."""
+    """A queue for each chat. Changes are in memory at once; `save` writes them down once `mirror` has named a file."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self) -> None:
+        self._file: Path | None = None
         self._queues: dict[ChatId, deque[Outgoing]] = {}
         self._saving = threading.Lock()
 
-    def load(self) -> None:
-        """Read what an earlier run left. A damaged file counts as empty; the chats themselves are in chats.db."""
+    def mirror(self, file: Path) -> None:
+        """Keep the queues in `file` from now on, beginning with what an earlier run left there.
+
+        One program at a time may do so: the file is written whole. A damaged file counts as empty; the chats
+        themselves are in chats.db.
+        """
+        self._file = file
         try:
-            stored = json.loads(self._file.read_text(encoding="utf-8"))
+            stored = json.loads(file.read_text(encoding="utf-8"))
             self._queues = {ChatId(chat): deque(_outgoing(row) for row in rows) for chat, rows in stored.items()}
         except FileNotFoundError:
             return
@@ -42,6 +47,8 @@ class OutgoingQueues:
 
     def save(self) -> None:
         """Write all queues to the file. Blocks: call it off the loop. Raises PathsError."""
+        if self._file is None:
+            return
         with self._saving:
             rows = {chat: [asdict(item) for item in list(queue)] for chat, queue in list(self._queues.items()) if queue}
             write_atomically(self._file, json.dumps(rows))

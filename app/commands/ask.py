@@ -68,6 +68,7 @@ async def ask(settings: Settings, request: Ask) -> int:
     progress = Progress(request.quiet or request.json)
     async with opened(settings, progress) as desk:
         chat = (await desk.new_chat()).chat.id if request.chat is None else (await desk.find_chat(request.chat)).id
+        await desk.own()
         desk.start_model()
         desk.start_memory()
         attachments = [await desk.attach(chat, path) for path in request.files]

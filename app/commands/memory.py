@@ -21,6 +21,7 @@ async def ingest(settings: Settings, paths: tuple[Path, ...], *, json: bool, qui
     the others are read all the same."""
     problems = 0
     async with opened(settings, Progress(quiet or json)) as desk:
+        await desk.own()
         desk.start_memory()
         for path in await asyncio.to_thread(_files, paths):
             try:
@@ -53,6 +54,7 @@ def _files(paths: tuple[Path, ...]) -> list[Path]:
 async def search(settings: Settings, query: str, *, kind: SourceKind | None, limit: int, json: bool) -> int:
     """Print the passages that fit a query best. Exit code 1 when nothing was found."""
     async with opened(settings, Progress(json)) as desk:
+        await desk.own()
         desk.start_memory()
         await desk.memory_up()
         result = await desk.search(query, kind=kind, limit=limit)

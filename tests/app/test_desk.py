@@ -246,15 +246,29 @@ async def test_a_second_program_says_so_and_chats_all_the_same(seen: Seen) -> No
     assert chat in {row.id for row in await seen.desk.chats()}
 
 
+async def test_looking_at_the_chats_takes_nothing_from_a_program_that_starts(tmp_path: Path) -> None:
+    paths = Paths(tmp_path, tmp_path / "settings.toml").create()
+    looking = Desk(load_settings(None, {}, environ={}), paths)
+    await looking.open()
+    assert await looking.chats() == []
+    working = Seen(Desk(load_settings(None, {}, environ={}), paths), paths)
+    await working.desk.open()
+    await working.desk.own()
+    assert not working.events
+    await looking.close()
+    await working.desk.close()
+
+
 async def test_a_queue_survives_the_program(tmp_path: Path) -> None:
-    queues = OutgoingQueues(tmp_path / "queue.json")
+    queues = OutgoingQueues()
+    queues.mirror(tmp_path / "queue.json")
     queues.put(ChatId("c1"), Outgoing("one"))
     queues.put(ChatId("c1"), Outgoing("two"))
     queues.save()
-    later = OutgoingQueues(tmp_path / "queue.json")
-    later.load()
+    later = OutgoingQueues()
+    later.mirror(tmp_path / "queue.json")
     assert later.texts(ChatId("c1")) == ("one", "two")
     assert later.next(ChatId("c1")) == Outgoing("one")
     (tmp_path / "queue.json").write_text("{broken")
-    later.load()
+    later.mirror(tmp_path / "queue.json")
     assert later.texts(ChatId("c1")) == ()

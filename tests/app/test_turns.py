@@ -92,7 +92,8 @@ class Bench:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.disk, self.models, self.told = Disk(), Models(), list[Event]()
-        self.queues = OutgoingQueues(folder / "queue.json")
+        self.queues = OutgoingQueues()
+        self.queues.mirror(folder / "queue.json")
         ScriptedConversation.answered = self.answered = []
         ScriptedConversation.running = self.running = asyncio.Event()
         ScriptedConversation.may_end = self.may_end = asyncio.Event()
@@ -165,8 +166,8 @@ async def test_closing_keeps_what_waits_for_the_next_start(bench: Bench, tmp_pat
     await bench.running.wait()
     await bench.turns.close()
     assert bench.answered == ["one"]
-    later = OutgoingQueues(tmp_path / "queue.json")
-    later.load()
+    later = OutgoingQueues()
+    later.mirror(tmp_path / "queue.json")
     assert later.texts(CHAT) == ("two", "three")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -79,7 +80,14 @@ def test_the_list_shows_all_and_one_bad_file_hides_none(tmp_path: Path) -> None:
     assert bad.family == "unreadable"
     assert own.title == "Small One"
     assert (hub.title, hub.family) == ("org/big", "llama")
-    assert "torch" not in sys.modules
+
+
+def test_reading_a_header_loads_no_torch(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "own.gguf", kv_heads=2, key_length=32)
+    code = "import sys, pathlib; from app.models.listing import list_models; list_models(pathlib.Path(sys.argv[1]))"
+    probe = f"{code}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_a_missing_or_damaged_model_is_one_sentence(tmp_path: Path) -> None:
