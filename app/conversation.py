@@ -103,7 +103,7 @@ class Conversation:
             return question
         path = await asyncio.to_thread(self._store.path, self.chat)
         known = await asyncio.to_thread(self._store.chat_documents, self.chat)
-        visible = await self._visible(question.id)
+        visible = await self._visible(question, options)
         request = wire.RecallRequest(
             question=question.text,
             chat=self.chat,
@@ -129,12 +129,17 @@ class Conversation:
             return question
         return await asyncio.to_thread(self._store.set_recall, question.id, recalled.block, recalled.passages)
 
-    async def _visible(self, question: MessageId) -> tuple[MessageId, ...]:
-        """Messages that the model will still see in full, and the question itself."""
-        window = await self._host.window(self.chat) if self._host.engine.alive else None
-        segments = window.segments if window is not None else ()
-        whole = [s.message for s in segments if s.message is not None and s.visible_tokens == s.total_tokens]
-        return (*whole, question)
+    async def _visible(self, question: Message, options: TurnOptions) -> tuple[MessageId, ...]:
+        """Messages that the model will still see in full when it answers, and the question itself."""
+        if not self._host.engine.alive:
+            return (question.id,)
+        *earlier, asked = await self._prompt()
+        request = wire.PrepareRequest(self.chat, options.system, tuple(earlier), asked.text, options.recall_tokens)
+        try:
+            prepared = await self._host.prepare(request)
+        except HostError:
+            return (question.id,)  # the answer itself will meet the same fault, and tell it
+        return (*prepared.whole, question.id)
 
     async def _prompt(self) -> tuple[wire.PromptMessage, ...]:
         path = await asyncio.to_thread(self._store.path, self.chat, PATH_MESSAGES)

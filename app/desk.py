@@ -357,7 +357,10 @@ class Desk:
         state = next(state for state in self.models if state.part == MODEL)
         if state.phase is not ModelPhase.READY or not host.engine.alive:
             return None
-        return await self._try_async(host.window(chat))
+        try:
+            return await host.window(chat)
+        except HostError:
+            return None  # it has just died; a chat can be read without it
 
     async def _try(self, call: Callable[[], T]) -> T:
         """Run a store call in a thread; its error becomes a DeskError."""

@@ -25,7 +25,7 @@ from engine.session import Session
 from engine.text.detokenizer import Detokenizer
 from engine.text.template import Piece
 from engine.types import EngineError, MessageKey, Position, QuotaError, SessionId
-from engine.window import WindowShape
+from engine.window import WindowShape, window_start
 
 MIN_RING_PAGES = 2
 
@@ -251,6 +251,14 @@ class Engine:
     def check(self) -> None:
         """Raise AssertionError when pages are lost, shared or counted twice."""
         self.pool.check([page for chat in self._chats.values() for page in chat.session.table])
+
+    def whole_messages(self, session: SessionId, ahead: int) -> tuple[MessageKey, ...]:
+        """Messages that will be in the window in full once a next message of `ahead` tokens has been read, those that
+        wait to be computed included."""
+        s = self._chat(session).session
+        last = Position(s.end + max(1, ahead) - 1)
+        start = max(s.start, window_start(s.shape, last, [*(span.first for span in s.spans), s.end]))
+        return tuple(span.key for span in s.spans if span.first >= start)
 
     def visible_positions(self, session: SessionId) -> list[Position]:
         """The positions that the last computed token of a session saw."""

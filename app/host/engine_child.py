@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 0.25
 """The meter is told at most this often while text streams."""
+TEMPLATE_TOKENS = 16
+"""What a chat template writes around a question and before an answer, generously."""
 NICENESS = 5
 """The engine yields to the screen when both want the same core."""
 
@@ -62,6 +64,8 @@ class EngineChild:
                     self._channel.send(Result(call.id, self._load(options)))
                 case wire.GenerateRequest() as request:
                     self._begin(call.id, request)
+                case wire.PrepareRequest() as request:
+                    self._channel.send(Result(call.id, self._prepare(request)))
                 case wire.WindowRequest(chat):
                     self._channel.send(Result(call.id, self._window(chat)))
                 case wire.CloseSession(chat):
@@ -121,6 +125,12 @@ class EngineChild:
         session = book.prepare(request, frozenset(self._running))
         engine.generate(session, MessageKey(request.answer), params)
         self._running[session] = _Running(call, request)
+
+    def _prepare(self, request: wire.PrepareRequest) -> wire.Prepared:
+        engine, book = self._ready()
+        session = book.prepare(request, frozenset(self._running))
+        ahead = engine.count_tokens(request.question) + request.block_tokens + TEMPLATE_TOKENS
+        return wire.Prepared(tuple(MessageId(key) for key in engine.whole_messages(session, ahead)))
 
     def _step(self) -> None:
         engine, _ = self._ready()

@@ -81,6 +81,11 @@ class Host:
         """Answer; yields EngineEvents, Finished last. `Stream.cancel` stops it and lets the end arrive."""
         return self.engine.stream(request)
 
+    async def prepare(self, request: wire.PrepareRequest) -> wire.Prepared:
+        """Have the engine read a chat up to its question, and tell what will still be in the window then."""
+        prepared: wire.Prepared = await self.engine.call(request)
+        return prepared
+
     async def window(self, chat: ChatId) -> wire.WindowView | None:
         """What the model sees of a chat; None when it holds no session."""
         view: wire.WindowView | None = await self.engine.call(wire.WindowRequest(chat))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from app.host.wire import GenerateRequest, PromptMessage, Role
+from app.host.wire import GenerateRequest, PrepareRequest, PromptMessage, Role
 from app.ids import ChatId, MessageId
 from engine.engine import Engine
 from engine.types import MessageKey, PoolFullError, SessionId
@@ -28,7 +28,7 @@ class SessionBook:
         self._engine = engine
         self._held: OrderedDict[ChatId, Held] = OrderedDict()
 
-    def prepare(self, request: GenerateRequest, busy: frozenset[SessionId]) -> SessionId:
+    def prepare(self, request: GenerateRequest | PrepareRequest, busy: frozenset[SessionId]) -> SessionId:
         """Bring the chat's session to the end of `request.messages`; returns it.
 
         Raises QuotaError, or PoolFullError when every session is answering.
@@ -95,6 +95,8 @@ class SessionBook:
 
 
 def _after(messages: tuple[PromptMessage, ...], last: MessageId | None) -> list[PromptMessage] | None:
-    """Messages after `last`; None when the path does not contain it."""
+    """Messages after `last` (all, when nothing was read yet); None when the path does not contain it."""
+    if last is None:
+        return list(messages)
     ids = [message.id for message in messages]
     return list(messages[ids.index(last) + 1 :]) if last in ids else None

@@ -179,6 +179,25 @@ class WindowRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareRequest:
+    """Bring a chat's session to the end of `messages`, before `question` is asked with up to `block_tokens` of recalled
+    text; the answer is Prepared."""
+
+    chat: ChatId
+    system: str
+    messages: tuple[PromptMessage, ...]
+    question: str
+    block_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """`whole`: the messages that will still be in the window, in full, when the answer begins."""
+
+    whole: tuple[MessageId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSession:
     """Give a chat's pages back."""
 

@@ -11,7 +11,7 @@ from app.conversation import Conversation, TurnOptions
 from app.events import Event, MessageAdded, Notice
 from app.host import wire
 from app.host.stream import CallFailedError
-from app.ids import ChatId, new_chat_id
+from app.ids import new_chat_id
 from app.store.store import Store
 
 OPTIONS = TurnOptions("tiny", "s", wire.Sampling(0.0, 0, 1.0, 1, 8), 200, "tokenizer.json")
@@ -30,8 +30,8 @@ class ScriptedHost:
         self.recall_ended = False
         self.failure: Exception | None = None
 
-    async def window(self, _: ChatId) -> None:
-        return None
+    async def prepare(self, request: wire.PrepareRequest) -> wire.Prepared:
+        return wire.Prepared(tuple(message.id for message in request.messages))
 
     async def recall(self, _: wire.RecallRequest) -> None:
         self.recalling.set()

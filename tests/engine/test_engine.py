@@ -147,3 +147,23 @@ def test_a_quota_is_said_in_tokens_and_bytes(tiny: Tiny) -> None:
     assert window.quota_bytes * 2 == engine.pool.bytes == 2 * engine.pool.k.numel() * 4
     assert (window.position, window.visible_tokens, window.evicted) == (0, 0, 0)
     assert engine.count_tokens("日本") == 6
+
+
+def test_what_will_be_whole_is_known_before_the_question_is_read(tiny: Tiny) -> None:
+    """`whole_messages` names exactly the messages that are in the window in full when the answer begins."""
+    engine = Engine(replace(tiny.ours, stop_ids=frozenset()), EngineConfig(quota_tokens=256, page_size=16))
+    session = engine.open_session("s")
+    told = []
+    for turn in range(14):
+        text = "word " * (3 + 7 * (turn % 5))
+        asked, answered = MessageKey(f"u{turn}"), MessageKey(f"a{turn}")
+        template_tokens = len("|user\n") + len("|\n") + len("|assistant\n")  # | stands for a special token
+        whole = engine.whole_messages(session, template_tokens + len(text))
+        engine.add_user(session, asked, text)
+        engine.generate(session, answered, SamplingParams(max_tokens=1))
+        run(engine)
+        window = engine.window(session)
+        visible = {m.key for m in window.messages if m.key in told and m.visible == m.total}
+        assert visible == set(whole)
+        told += [asked, answered]
+    assert len(set(told) - visible) > 4
