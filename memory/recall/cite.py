@@ -49,8 +49,9 @@ def _supported(question: str, answer: str, passages: Sequence[Passage]) -> list[
     for term in new:
         holders = [number for number, words in enumerate(held) if term in words]
         for number in holders:
-            # What every passage says tells none of them apart.
-            scores[number] += _weight(term) / len(holders)
+            # What many passages say tells none of them apart; two that say the same both carry the answer (a fact
+            # and the turn that repeated it).
+            scores[number] += _weight(term) / max(1, len(holders) - 1)
     best = max(scores, default=0.0)
     chosen = [number for number, score in enumerate(scores) if score >= _STRONG and score >= _NEAR_BEST * best]
     if not chosen and best >= _STRONG / 2 and _mostly_from(new, held[scores.index(best)]):

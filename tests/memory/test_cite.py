@@ -63,3 +63,17 @@ def test_labels_name_delivered_passages_only(answer: str) -> None:
     cleaned, labels = cite("What?", answer, [PUMP, BIRDS])
     assert set(labels) <= {"1", "2"}
     assert len(cleaned) <= len(answer) * 2
+
+
+def test_a_fact_and_the_turn_that_repeated_it_are_both_cited() -> None:
+    told, repeated = passage("The code of my bicycle lock is 4719.", 1), passage("The code is 4719.", 2)
+    _, labels = cite("What is the code of my bicycle lock?", "The answer is: 4719.", [told, repeated])
+    assert labels == ("1", "2")
+
+
+def test_what_every_passage_says_is_no_evidence() -> None:
+    passages = [
+        passage(f"The museum counted visitors in {month}.", n) for n, month in enumerate(["May", "June", "July"])
+    ]
+    _, labels = cite("What happened in August?", "The museum was closed.", passages)
+    assert labels == ()
