@@ -17,9 +17,8 @@ def screen(settings: Settings, chat: str | None) -> int:
     """Show the chat screen until it is closed. `chat` names a stored chat to open. Raises DeskError."""
     paths = Paths.default().create()
     opened = None if chat is None else _find(paths, chat)
-    # What the imports made stays for good: the collector need never look at it again.
+    # What the imports made stays for good: the collector need never look at it again. The app switches it on.
     gc.freeze()
-    gc.enable()
     app = AiosChatApp(Desk(settings, paths), opened, theme=settings.theme)
     app.run()
     return app.return_code or 0

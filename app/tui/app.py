@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Iterable
 from functools import partial
@@ -55,6 +56,7 @@ class AiosChatApp(App[None]):
         self.call_after_refresh(self._begin, work)
 
     def _begin(self, work: ChatWork) -> None:
+        gc.enable()  # the first frame is out (see app/__main__.py)
         if self._chat_screen is not None:
             start(self._chat_screen, work.begin(self._chat), "open")
 
