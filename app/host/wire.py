@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from time import localtime, strftime
 
 from app.ids import ChatId, DocumentId, JobId, MessageId
-
-# --- engine -------------------------------------------------------------------------------------------------
 
 
 class Role(StrEnum):
@@ -45,7 +44,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What the engine child loads: model path (GGUF file or folder) and the memory it may use."""
+    """What the engine child loads, the memory it may use, and where it writes its tokenizer for the memory child."""
 
     model: str
     quota_tokens: int
@@ -54,7 +53,6 @@ class EngineOptions:
     device: str
     threads: int
     tokenizer_file: str
-    """Where the child writes the tokenizer as JSON, for the memory child to count tokens with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +101,18 @@ class WindowSegment:
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
-    """What the model can see right now, counted by the engine in the model's own tokens."""
+    """What the model can see right now, counted by the engine in the model's own tokens: `ring_tokens` is the ring's
+    capacity, `visible_tokens` the sinks and the visible part of the ring, `position` all tokens read and written so
+    far, `next_eviction_tokens` those until the next page is recycled."""
 
     chat: ChatId
     quota_tokens: int
     sink_tokens: int
     ring_tokens: int
-    """Capacity of the ring."""
     visible_tokens: int
-    """Sinks + visible part of the ring."""
     position: int
-    """Tokens this session has read and written so far."""
     evicted_tokens: int
     next_eviction_tokens: int
-    """Tokens until the next page is recycled."""
     page_size: int
     quota_bytes: int
     format: str
@@ -180,8 +176,7 @@ class WindowRequest:
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """Bring a chat's session to the end of `messages`, before `question` is asked with up to `block_tokens` of recalled
-    text; the answer is Prepared."""
+    """Read a chat up to `messages`; then comes `question` with up to `block_tokens` of recalled text. See Prepared."""
 
     chat: ChatId
     system: str
@@ -202,9 +197,6 @@ class CloseSession:
     """Give a chat's pages back."""
 
     chat: ChatId
-
-
-# --- memory -------------------------------------------------------------------------------------------------
 
 
 class SourceKind(StrEnum):
@@ -257,9 +249,7 @@ class Passage:
             return f"{self.title}, page {self.page}"
         if self.source_kind is SourceKind.DOCUMENT:
             return f"{self.title}, line {self.line}" if self.line is not None else self.title
-        import time
-
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.time))
+        when = strftime("%Y-%m-%d %H:%M", localtime(self.time))
         return f"chat {self.title or 'untitled'}, {when}"
 
 
