@@ -48,6 +48,7 @@ async def test_a_fact_from_thirty_turns_ago_comes_back(tmp_path: Path) -> None:
         assert not person.sees(fact)
         assert not person.sees(told)
         assert person.window.evicted_tokens > 0
+        assert person.window.position > 512
 
         answer = await person.ask(chat, QUESTION)
         recalled = person.recalls[-1]
