@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from app.tui.work import start
 
 
 class AiosChatApp(App[None]):
-    """Shows a desk. Opens `chat`, or a new one; closes the desk when it ends."""
+    """Shows a desk, made when the first frame is out. Opens `chat`, or a new one; closes the desk when it ends."""
 
     TITLE = "aios-chat"
     # In the corner where nobody writes: below, they lie over the prompt, the queue and the chips.
@@ -37,28 +37,31 @@ class AiosChatApp(App[None]):
         Binding(",".join(BY_ID[ActionId.QUIT].keys), "quit", BY_ID[ActionId.QUIT].footer, priority=True)
     ]
 
-    def __init__(self, desk: DeskPort, chat: ChatId | None = None, *, theme: str = "textual-dark") -> None:
+    def __init__(
+        self, make_desk: Callable[[], DeskPort], chat: ChatId | None = None, *, theme: str = "textual-dark"
+    ) -> None:
         super().__init__()
-        self._desk = desk
+        self._make_desk = make_desk
+        self._desk: DeskPort | None = None
         self._chat = chat
-        self._desk_closed = False
         self._live = LiveAnswers()
         self._chat_screen: ChatScreen | None = None
         self.theme = theme
 
     def on_mount(self) -> None:
-        """Show the chat; ask the desk for anything only when the first frame is out."""
-        work = ChatWork(self._desk, self._live)
+        """Show the chat; make the desk only when the first frame is out."""
+        work = ChatWork(self._live)
         self._chat_screen = ChatScreen(work)
-        self._desk.subscribe(self._hear)
         self.push_screen(self._chat_screen)
         self._quit_on_signals()
         self.call_after_refresh(self._begin, work)
 
     def _begin(self, work: ChatWork) -> None:
-        gc.enable()  # the first frame is out (see app/__main__.py)
+        self._desk = desk = self._make_desk()
+        desk.subscribe(self._hear)
+        gc.enable()  # the imports are done (see app/__main__.py)
         if self._chat_screen is not None:
-            start(self._chat_screen, work.begin(self._chat), "open")
+            start(self._chat_screen, work.begin(desk, self._chat), "open")
 
     def _hear(self, event: Event) -> None:
         """The desk's listener: keeps the texts of running answers and passes the event to the screen."""
@@ -92,15 +95,15 @@ class AiosChatApp(App[None]):
 
     async def action_quit(self) -> None:
         """Keep partial answers, close the desk, leave. A busy memory may take some seconds to put its files away."""
-        if not self._desk_closed:
+        if self._desk is not None:
             self.notify("Closing; what is written is kept.", timeout=60, markup=False)
         await self._close()
         self.exit()
 
     async def _close(self) -> None:
-        if not self._desk_closed:
-            self._desk_closed = True
-            await self._desk.close()
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            await desk.close()
 
     async def on_unmount(self) -> None:
         """However the program ends, the desk is closed."""

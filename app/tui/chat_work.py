@@ -99,15 +99,22 @@ class ChatWork:
         message: Message
         passages: tuple[Passage, ...]
 
-    def __init__(self, desk: DeskPort, live: LiveAnswers) -> None:
-        self.desk = desk
+    def __init__(self, live: LiveAnswers) -> None:
         self.live = live
+        self._desk: DeskPort | None = None
         self.chat: Chat | None = None
         self._up = asyncio.Event()
         self._failure: str | None = None
         self._sending = asyncio.Lock()
         self._unsent: list[str] = []
         self._screen: MessagePump | None = None
+
+    @property
+    def desk(self) -> DeskPort:
+        """The desk. Raises DeskError before `begin`."""
+        if self._desk is None:
+            raise DeskError("The chats are not open yet; try again in a moment.")
+        return self._desk
 
     def tell_to(self, screen: MessagePump) -> None:
         """Where the results go."""
@@ -128,10 +135,11 @@ class ChatWork:
 
     # --- start and chats --------------------------------------------------------------------------
 
-    async def begin(self, chat: ChatId | None) -> None:
+    async def begin(self, desk: DeskPort, chat: ChatId | None) -> None:
         """Start the desk and open a chat. On failure, what was typed comes back with the reason."""
+        self._desk = desk
         try:
-            await self.desk.start()
+            await desk.start()
             await self._show(await self._view(chat))
         except BaseException as error:
             self._failure = str(error) or type(error).__name__

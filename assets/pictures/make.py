@@ -54,7 +54,7 @@ async def main() -> None:
                 answers.put_nowait(event)
 
         desk.subscribe(hear)
-        app = AiosChatApp(desk)
+        app = AiosChatApp(lambda: desk)
         async with app.run_test(size=(120, 36)) as pilot:
             await pilot.pause(1)
             await desk.model_up()

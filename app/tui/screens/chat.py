@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.binding import BindingType
 from textual.message import Message as Event
-from textual.widgets import Markdown
 
 from app import events
 from app.actions import ActionId, Context
@@ -20,7 +20,6 @@ from app.slash import CommandError, parse_command
 from app.store.types import Attachment, Message
 from app.tui.bindings import bindings
 from app.tui.chat_work import ChatWork
-from app.tui.commands import Commands
 from app.tui.glyphs import GLYPHS
 from app.tui.screens.chat_layout import ChatLayout
 from app.tui.screens.confirm import ConfirmScreen
@@ -36,8 +35,10 @@ from app.tui.widgets.status import Activity, Failures, StatusBar
 from app.tui.widgets.transcript import Transcript
 from app.tui.work import start, tell
 
-WINDOW_INTERVAL = 0.25
-"""Seconds between two drawings of the meter while an answer runs."""
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
+
+    from app.tui.commands import Commands
 
 _PATH = re.compile(r"""\s*(['"]?(/|~/|[A-Za-z]:\\|\\\\)|file:)[^\n]*\Z""")
 
@@ -55,9 +56,15 @@ class ChatScreen(ChatLayout):
 
     def __init__(self, work: ChatWork) -> None:
         super().__init__(work)
-        self.commands = Commands(self, work)
         self._unheard = False
         """Whether a question was just sent and nothing was heard of its answer yet."""
+
+    @cached_property
+    def commands(self) -> Commands:
+        """What the actions do."""
+        from app.tui.commands import Commands  # and with it every dialog: the first frame does not wait for them
+
+        return Commands(self, self.work)
 
     def on_mount(self) -> None:
         """The work tells its results to this screen."""
@@ -328,8 +335,8 @@ class ChatScreen(ChatLayout):
     def _passage_opened(self, opened: PassageList.Opened) -> None:
         self.app.push_screen(passage_screen(opened.passage))
 
-    @on(Markdown.LinkClicked)
-    def _link_clicked(self, clicked: Markdown.LinkClicked) -> None:
+    def on_markdown_link_clicked(self, clicked: Markdown.LinkClicked) -> None:
+        """Ask, then open."""
         # A model writes these links; what is opened is shown first, and nothing is without a yes.
         start(self, self._open_link(clicked.href), "link", exclusive=True)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message as Event
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from app.host.wire import Role
 from app.ids import MessageId
@@ -17,6 +19,9 @@ from app.store.types import Message, MessageStatus
 from app.tui.glyphs import GLYPHS
 from app.tui.text import cited, clock, one_line, plural
 from app.tui.widgets.stream import AnswerStream
+
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
 
 NAMES = {Role.USER: "you", Role.ASSISTANT: "aios", Role.SYSTEM: "system"}
 
@@ -101,9 +106,15 @@ class MessageView(Vertical):
         self.set_class(evicted, "-evicted")
         self._head = Static(header(message, evicted), classes="message--head")
         self._foot = Static(classes="message--foot")
-        self._markdown = Markdown(classes="message--body", open_links=False)
         self._stream: AnswerStream | None = None
         self._draw_edges()
+
+    @cached_property
+    def _markdown(self) -> Markdown:
+        """An answer's body."""
+        from textual.widgets import Markdown  # with its parser and highlighter: the first frame does without
+
+        return Markdown(classes="message--body", open_links=False)
 
     def compose(self) -> ComposeResult:
         """The parts this message has."""

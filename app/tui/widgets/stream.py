@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from textual.timer import Timer
-from textual.widgets import Markdown
-from textual.widgets.markdown import MarkdownStream
+
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
+    from textual.widgets.markdown import MarkdownStream
 
 INTERVAL = 1 / 20
 """Seconds between two writes: at 50 tokens/s 20 Hz costs 24 % of a core, a write for each token 42 %."""
@@ -54,7 +57,7 @@ class AnswerStream:
         if self._held or not self.waiting:
             return
         if self._stream is None:
-            self._stream = Markdown.get_stream(self._markdown)
+            self._stream = self._markdown.get_stream(self._markdown)
         piece, self._written = self._latest[len(self._written) :], self._latest
         self._last = monotonic()
         await self._stream.write(piece)

@@ -87,7 +87,7 @@ async def person(
     desk: ScriptedDesk, chat: ChatId | None = None, size: tuple[int, int] = (110, 26)
 ) -> AsyncIterator[Person]:
     """The app, running, with its chat opened."""
-    app = AiosChatApp(desk, chat)
+    app = AiosChatApp(lambda: desk, chat)
     async with app.run_test(size=size) as pilot:
         await wait_until(pilot, lambda: any(isinstance(s, ChatScreen) for s in app.screen_stack))
         someone = Person(desk, app, pilot)

@@ -61,14 +61,14 @@ def power_station() -> tuple[ScriptedDesk, AiosChatApp]:
     desk.edit(m[4], quote=m[3], passages=found)
     desk.edit(m[5], passages=found, citations=("1", "2"))
     desk.window(chat, {m[2]: 14, m[3]: 30, m[4]: 150, m[5]: 130})
-    return desk, AiosChatApp(desk, chat)
+    return desk, AiosChatApp(lambda: desk, chat)
 
 
 async def ready(pilot: Pilot[None]) -> Person:
     app = pilot.app
     assert isinstance(app, AiosChatApp)
     await wait_until(pilot, lambda: isinstance(app.screen, ChatScreen))
-    someone = Person(app._desk, app, pilot)  # type: ignore[arg-type]
+    someone = Person(app._make_desk(), app, pilot)  # type: ignore[arg-type]
     await someone.until(lambda: len(someone.screen.transcript.mounted) == 6)
     await someone.until(lambda: len(someone.screen.query_one(PassageList).passages) == 2)
     await someone.until(lambda: "SmolLM2" in someone.screen.query_one("#status").render().plain)
