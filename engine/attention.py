@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.cache.pool import Pool
+from engine.cache.pages import Pages
 from engine.model.decoder import Attend
 from engine.session import Session, SlotRange
 from engine.types import Position
@@ -78,12 +78,12 @@ def prefill_chunk(session: Session, starts: list[Position], device: torch.device
 class DecodeInPlace:
     """One token of each session, over its runs of slots where they lie."""
 
-    def __init__(self, pool: Pool, rows: list[DecodeRow], scale: float) -> None:
-        self._pool, self._rows, self._scale = pool, rows, scale
+    def __init__(self, pages: Pages, rows: list[DecodeRow], scale: float) -> None:
+        self._pages, self._rows, self._scale = pages, rows, scale
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[sessions, kv_heads, head_dim]`; returns `[sessions, q_heads, head_dim]`."""
-        k_slots, v_slots = self._pool.layer(layer)
+        k_slots, v_slots = self._pages.layer(layer)
         out = q_window.new_empty(q_window.shape)
         for index, row in enumerate(self._rows):
             k_slots[:, row.slot] = k[index]
@@ -108,8 +108,8 @@ class DecodeInPlace:
 class PagedAttention:
     """The `Attend` of one forward pass: `count` decode tokens first, attended by `decode`, then at most one chunk."""
 
-    def __init__(self, pool: Pool, decode: Attend, count: int, chunk: PrefillChunk | None, scale: float) -> None:
-        self._pool, self._decode, self._count = pool, decode, count
+    def __init__(self, pages: Pages, decode: Attend, count: int, chunk: PrefillChunk | None, scale: float) -> None:
+        self._pages, self._decode, self._count = pages, decode, count
         self._chunk, self._scale = chunk, scale
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class PagedAttention:
         out = q_window.new_empty(q_window.shape)
         if n:
             out[:n] = self._decode(layer, q_window[:n], q_sink[:n], k[:n], v[:n])
-        k_slots, v_slots = self._pool.layer(layer)
+        k_slots, v_slots = self._pages.layer(layer)
         q = q_window[n:]
         same = q_sink is q_window
         out[n:] = self._prefill(chunk, q, q if same else q_sink[n:], k[n:], v[n:], k_slots, v_slots)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.cache.pool import Pool
+from engine.cache.pages import Pages
 from engine.session import Session
 from engine.types import Position
 from kernels.paged_attention import decode_splits, paged_decode
@@ -16,12 +16,12 @@ from kernels.paged_attention import decode_splits, paged_decode
 class DecodeByKernel:
     """One token of each session, by `kernels.paged_attention`."""
 
-    def __init__(self, pool: Pool, sessions: list[Session], starts: list[Position], scale: float) -> None:
-        self._pool, self._scale = pool, scale
-        device = pool.k.device
+    def __init__(self, pages: Pages, sessions: list[Session], starts: list[Position], scale: float) -> None:
+        self._pages, self._scale = pages, scale
+        device = pages.k.device
         longest = max(len(session.table) for session in sessions)
         self._table = torch.tensor(
-            [session.table + [0] * (longest - len(session.table)) for session in sessions],
+            [[max(0, page) for page in _padded(session.next_table(), longest)] for session in sessions],
             dtype=torch.int32,
             device=device,
         )
@@ -31,18 +31,18 @@ class DecodeByKernel:
         self._position = _row([s.position for s in sessions], device)
         self._slots = _row([s.slot(s.position) for s in sessions], device)
         processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-        self._splits = decode_splits(len(sessions), pool.k.shape[1], longest, pool.page_size, processors)
+        self._splits = decode_splits(len(sessions), pages.k.shape[1], longest, pages.page_size, processors)
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[sessions, kv_heads, head_dim]`; returns `[sessions, q_heads, head_dim]`."""
-        k_slots, v_slots = self._pool.layer(layer)
+        k_slots, v_slots = self._pages.layer(layer)
         k_slots[:, self._slots] = k.transpose(0, 1)
         v_slots[:, self._slots] = v.transpose(0, 1)
         return paged_decode(
             q_window.contiguous(),
             q_sink.contiguous(),
-            self._pool.k[layer],
-            self._pool.v[layer],
+            self._pages.k[layer],
+            self._pages.v[layer],
             self._table,
             self._page_pos,
             self._sinks,
@@ -58,7 +58,12 @@ def _page_pos(session: Session, longest: int) -> list[int]:
     t = session.position
     held = list(session.page_pos)
     held[session.shape.table_index(t)] = session.shape.page_start(t)
-    return [*held, *([-1] * (longest - len(held)))]
+    return _padded(held, longest)
+
+
+def _padded(row: Sequence[int], longest: int) -> list[int]:
+    """A row of the table as long as the longest; -1 stands for a page that holds nothing."""
+    return [*row, *([-1] * (longest - len(row)))]
 
 
 def _row(values: Sequence[int], device: torch.device) -> Tensor:

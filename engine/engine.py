@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.answer import Answer
-from engine.cache.pool import Pool
+from engine.cache.kv_cache import KvCache
+from engine.cache.pages import Pages
 from engine.events import (
     AnswerFinished,
     EngineEvent,
@@ -34,17 +35,21 @@ MIN_RING_PAGES = 2
 class EngineConfig:
     """`quota_tokens` a session (rounded down to whole pages), for at most `sessions` at once.
 
-    `chunk_tokens` is the longest prefill chunk: it bounds how long a running answer or a cancel waits.
+    `chunk_tokens` is the longest prefill chunk: it bounds how long a running answer or a cancel waits. `host_bytes`
+    of ordinary memory keep the images of pages that left a window or whose chat was swapped out.
     """
 
     quota_tokens: int
     page_size: int = 32
     sessions: int = 1
     chunk_tokens: int = 128
+    host_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.page_size < 1 or self.sessions < 1 or self.chunk_tokens < 1:
             raise EngineError("page size, sessions and chunk tokens must be at least 1")
+        if self.host_bytes < 0:
+            raise EngineError(f"host_bytes is {self.host_bytes}; it must be 0 (off) or more")
         if self.quota_pages < MIN_RING_PAGES + 1:
             raise QuotaError(
                 f"a window of {self.quota_tokens} tokens is {self.quota_pages} pages of {self.page_size}; "
@@ -59,11 +64,10 @@ class EngineConfig:
 
 @dataclass(slots=True)
 class _Chat:
-    """A session with what the engine knows about it."""
+    """A session with what the engine knows about it. `users` are the ends of its user messages."""
 
     session: Session
-    system_tokens: int
-    users: int = 0
+    users: list[Position] = field(default_factory=list)
     answer: Answer | None = None
     tokens_per_second: float = 0.0
 
@@ -74,7 +78,7 @@ class Engine:
     def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
         self.model, self.config = model, config
         shape = model.config
-        self.pool = Pool(
+        self.pages = Pages(
             layers=shape.layers,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
@@ -83,16 +87,23 @@ class Engine:
             dtype=model.dtype,
             device=model.device,
         )
-        self._runner = EagerRunner(model.decoder, self.pool, model.device)
+        self.cache = KvCache(
+            f"{shape.name}|{model.dtype}",
+            self.pages,
+            sessions=config.sessions,
+            quota_pages=config.quota_pages,
+            host_images=config.host_bytes // self.pages.page_bytes,
+        )
+        self._runner = EagerRunner(model.decoder, self.pages, model.device)
         self._chats: dict[SessionId, _Chat] = {}
         self._ids = itertools.count(1)
 
     # --- sessions ---
 
     def open_session(self, system: str) -> SessionId:
-        """Admit a chat at the cost of exactly its quota, with `system` as its sinks.
+        """Begin a chat with `system` as its sinks. It is admitted, at the cost of exactly its quota, when it answers.
 
-        Raises QuotaError when the system prompt leaves no room for a ring, PoolFullError when all sessions are taken.
+        Raises QuotaError when the system prompt leaves no room for a ring.
         """
         tokens = self.model.tokenizer.encode_start(self.model.template.system_prompt(system))
         sink_pages = -(-len(tokens) // self.config.page_size)
@@ -104,22 +115,61 @@ class Engine:
                 f"at least {MIN_RING_PAGES} are needed: shorten it or allow a larger window"
             )
         shape = WindowShape(self.config.page_size, len(tokens), ring_pages)
-        session = Session(SessionId(next(self._ids)), shape, self.pool.take(shape.quota_pages))
+        session = Session(SessionId(next(self._ids)), shape)
         session.append(None, tokens)
-        self._chats[session.id] = _Chat(session, len(tokens))
+        self._chats[session.id] = _Chat(session)
         return session.id
 
     def close_session(self, session: SessionId) -> None:
         """Give all pages of a chat back; a running answer is dropped."""
         chat = self._chat(session)
         del self._chats[session]
-        self.pool.give_back(chat.session.table)
+        if self.cache.admitted(chat.session):
+            self.cache.leave(chat.session)
+
+    def fork(self, session: SessionId, after: MessageKey | None) -> SessionId:
+        """Begin a chat with the history of another up to the end of message `after` (None: the system prompt only).
+
+        Nothing is copied or computed here: pages are found again when the new chat answers, see `again`. Raises
+        EngineError when there is no such message.
+        """
+        chat = self._idle(session)
+        end = _end_of(chat.session, after)
+        child = chat.session.up_to(SessionId(next(self._ids)), end)
+        self._chats[child.id] = _Chat(child, [user for user in chat.users if user <= end])
+        return child.id
+
+    def rewind(self, session: SessionId, after: MessageKey | None) -> None:
+        """Forget what came after message `after` (None: all but the system prompt), to regenerate or edit a turn.
+
+        The chat's pages that are still of use are kept. Raises EngineError when there is no such message.
+        """
+        chat = self._idle(session)
+        end = _end_of(chat.session, after)
+        if end == chat.session.end:
+            return
+        before, chat.session = chat.session, chat.session.up_to(chat.session.id, end)
+        chat.users = [user for user in chat.users if user <= end]
+        if self.cache.admitted(before):
+            self._resume(chat, before)
+
+    def swap_out(self, session: SessionId) -> None:
+        """Give the chat's pages back. Its history stays; at the next answer, full pages come back by copy as far as
+        the host tier holds them, and the rest is computed again."""
+        chat = self._idle(session)
+        if self.cache.admitted(chat.session):
+            self.cache.leave(chat.session)
+
+    def unread(self, session: SessionId) -> int:
+        """How many tokens are to be computed before the chat can answer, after what is known of its history."""
+        s = self._chat(session).session
+        return s.end - (s.position if self.cache.admitted(s) else self.cache.find(s, s.end).position)
 
     def add_user(self, session: SessionId, key: MessageKey, text: str) -> None:
         """Append a user message. Nothing is computed until an answer is asked for."""
         chat = self._idle(session)
-        self._append(chat, key, self.model.template.user(first=chat.users == 0), text)
-        chat.users += 1
+        self._append(chat, key, self.model.template.user(first=not chat.users), text)
+        chat.users.append(chat.session.end)
 
     def add_answer(self, session: SessionId, key: MessageKey, text: str) -> None:
         """Append an answer given earlier (a reopened or forked chat)."""
@@ -132,12 +182,17 @@ class Engine:
     def generate(self, session: SessionId, key: MessageKey, params: SamplingParams) -> None:
         """Begin to answer as message `key`; `step` does the work.
 
-        Raises EngineError when nothing has been said since the last answer.
+        Raises EngineError when nothing has been said since the last answer, PoolFullError when every admitted chat is
+        answering; of those that are not, the one unused for longest is swapped out.
         """
         chat = self._idle(session)
         opening = self.model.tokenizer.encode(self.model.template.generation)
         if not opening and not chat.session.pending:
             raise EngineError("there is nothing to answer in this chat: add a message first")
+        if not self.cache.admitted(chat.session):
+            self._make_room()
+            self._resume(chat, None)
+        self._chats[session] = self._chats.pop(session)  # the most recently used last
         chat.session.append(key, opening)
         chat.answer = Answer(
             session=chat.session,
@@ -153,6 +208,19 @@ class Engine:
         answer = self._chat(session).answer
         if answer is not None:
             answer.cancelled = True
+
+    def _make_room(self) -> None:
+        idle = [c.session for c in self._chats.values() if c.answer is None and self.cache.admitted(c.session)]
+        if not self.cache.pool.room and idle:
+            self.cache.leave(idle[0])
+
+    def _resume(self, chat: _Chat, before: Session | None) -> None:
+        """Admit the chat anew, with the pages of its history that are known; `before` leaves at the same time."""
+        session = chat.session
+        fresh = session.up_to(session.id, session.end)
+        self.cache.resume(fresh, self.cache.find(fresh, fresh.end), before)
+        fresh.told = max(fresh.told, session.told)
+        chat.session = fresh
 
     def _chat(self, session: SessionId) -> _Chat:
         if session not in self._chats:
@@ -181,7 +249,12 @@ class Engine:
         waiting = [chat.session for chat in self._chats.values() if chat.answer is not None]
         planned = schedule(waiting, self.config.chunk_tokens)
         if planned.tokens:
+            for session in planned.decode:
+                self.cache.claim(session, 1)
+            if planned.prefill is not None:
+                self.cache.claim(planned.prefill.session, planned.prefill.count)
             for computed in self._runner.run(planned):
+                self.cache.settle(computed.session)
                 events += self._after(self._chats[computed.session.id], computed)
         return events
 
@@ -234,23 +307,18 @@ class Engine:
             evicted=s.start - shape.sinks,
             until_eviction=shape.until_eviction(Position(s.position - 1)),
             page_size=shape.page_size,
-            quota_bytes=shape.quota_pages * self.page_bytes,
+            quota_bytes=shape.quota_pages * self.pages.page_bytes,
             tokens_per_second=chat.tokens_per_second,
             messages=(sinks, *(m for m in messages if m.visible)),
         )
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one page, all layers, K and V."""
-        return self.pool.bytes // self.pool.pages
 
     def count_tokens(self, text: str) -> int:
         """Length of a text in the model's own tokens."""
         return len(self.model.tokenizer.encode_plain(text))
 
     def check(self) -> None:
-        """Raise AssertionError when pages are lost, shared or counted twice."""
-        self.pool.check([page for chat in self._chats.values() for page in chat.session.table])
+        """Raise AssertionError when a page is lost, counted twice, or known where it is not."""
+        self.cache.check(chat.session for chat in self._chats.values())
 
     def whole_messages(self, session: SessionId, ahead: int) -> tuple[MessageKey, ...]:
         """Messages that will be in the window in full once a next message of `ahead` tokens has been read, those that
@@ -266,3 +334,12 @@ class Engine:
         return [Position(t) for t in range(min(s.position, s.shape.sinks))] + [
             Position(t) for t in range(s.start, s.position)
         ]
+
+
+def _end_of(session: Session, after: MessageKey | None) -> Position:
+    end = session.boundary_after(after)
+    if end is None:
+        raise EngineError(
+            f"this chat holds no message {after}: it was never said here, or before the chat was reopened"
+        )
+    return end

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.attention import DecodeInPlace, PagedAttention, decode_row, prefill_chunk
 from engine.attention_gpu import DecodeByKernel
-from engine.cache.pool import Pool
+from engine.cache.pages import Pages
 from engine.model.decoder import Attend, Decoder, Phases
 from engine.model.rope import Rope
 from engine.scheduler import Schedule
@@ -28,27 +28,27 @@ class Computed:
     evicted: EvictedSpan | None
 
 
-PlanDecode = Callable[[Pool, list[Session], list[Position], float], Attend]
-"""plan(pool, sessions, start of each one's window, scale): the attention of their next tokens."""
+PlanDecode = Callable[[Pages, list[Session], list[Position], float], Attend]
+"""plan(pages, sessions, start of each one's window, scale): the attention of their next tokens."""
 
 
-def in_place(pool: Pool, sessions: list[Session], starts: list[Position], scale: float) -> Attend:
+def in_place(pages: Pages, sessions: list[Session], starts: list[Position], scale: float) -> Attend:
     """Plain torch, where the pages lie: the CPU's way."""
-    return DecodeInPlace(pool, [decode_row(s, start) for s, start in zip(sessions, starts, strict=True)], scale)
+    return DecodeInPlace(pages, [decode_row(s, start) for s, start in zip(sessions, starts, strict=True)], scale)
 
 
-def by_kernel(pool: Pool, sessions: list[Session], starts: list[Position], scale: float) -> Attend:
+def by_kernel(pages: Pages, sessions: list[Session], starts: list[Position], scale: float) -> Attend:
     """The Triton kernel: the GPU's way."""
-    return DecodeByKernel(pool, sessions, starts, scale) if sessions else in_place(pool, sessions, starts, scale)
+    return DecodeByKernel(pages, sessions, starts, scale) if sessions else in_place(pages, sessions, starts, scale)
 
 
 class EagerRunner:
-    """One decoder, one pool. `plan_decode` says how the decode rows of a step are attended."""
+    """One decoder, one set of pages. `plan_decode` says how the decode rows of a step are attended."""
 
     def __init__(
-        self, decoder: Decoder, pool: Pool, device: torch.device, plan_decode: PlanDecode | None = None
+        self, decoder: Decoder, pages: Pages, device: torch.device, plan_decode: PlanDecode | None = None
     ) -> None:
-        self._decoder, self._pool, self._device = decoder, pool, device
+        self._decoder, self._pages, self._device = decoder, pages, device
         self._plan_decode = plan_decode or (by_kernel if device.type == "cuda" else in_place)
         self._rope = Rope(decoder.config.rope, decoder.config.head_dim, device)
 
@@ -61,8 +61,8 @@ class EagerRunner:
         starts = [session.starts(session.position, Position(session.position + count)) for session, count in work]
         prefill, count, scale = schedule.prefill, len(schedule.decode), self._decoder.config.head_dim**-0.5
         chunk = prefill_chunk(prefill.session, starts[-1], self._device) if prefill else None
-        decode = self._plan_decode(self._pool, schedule.decode, [begin[0] for begin in starts[:count]], scale)
-        attention = PagedAttention(self._pool, decode, count, chunk, scale)
+        decode = self._plan_decode(self._pages, schedule.decode, [begin[0] for begin in starts[:count]], scale)
+        attention = PagedAttention(self._pages, decode, count, chunk, scale)
         ids = [token for session, count in work for token in session.pending[:count]]
         tokens = torch.tensor(ids, device=self._device)
         hidden = self._decoder.forward(tokens, self._phases(work, starts), attention)

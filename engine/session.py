@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.types import MessageKey, PageId, Position, SessionId, Slot
 from engine.window import WindowShape, page_edge, window_start
+
+NO_PAGE = PageId(-1)
+"""A page table entry that was never used."""
 
 
 @dataclass(slots=True)
@@ -38,31 +43,45 @@ class SlotRange:
 class Session:
     """One chat in the engine.
 
-    table: the page table, sink pages first, then the ring; constant for the session's life.
+    table: the page table, sink pages first, then the ring; an entry is NO_PAGE until it is first used, and changes
+        afterwards only when the page under it is shared.
+    claimed: table entries that take effect with the next computed tokens; what lies before them is read from `table`.
     page_pos: position of the first token that each page now holds, -1 while it holds none.
-    position: tokens whose K and V are in the pool; also the position of the next token to compute.
+    past: tokens whose K and V were computed, from the first to the last.
     pending: tokens appended and not computed yet.
+    messages: every message, from the first.
     spans: messages from the one that the page edge cuts to the newest; the system prompt is not among them.
     start: first visible ring position, as of the last computed token.
+    told: every ring position before this one was reported as evicted, or was never visible in this session.
     """
 
     id: SessionId
     shape: WindowShape
-    table: list[PageId]
+    table: list[PageId] = field(default_factory=list)
+    claimed: dict[int, PageId] = field(default_factory=dict)
     page_pos: list[Position] = field(init=False)
-    position: Position = field(default=Position(0))
+    past: list[int] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)
-    spans: list[MessageSpan] = field(default_factory=list)
+    messages: list[MessageSpan] = field(default_factory=list)
+    spans: list[MessageSpan] = field(init=False)
     start: Position = field(init=False)
+    told: Position = field(init=False)
 
     def __post_init__(self) -> None:
+        self.table = self.table or [NO_PAGE] * self.shape.quota_pages
         self.page_pos = [Position(-1)] * len(self.table)
-        self.start = Position(self.shape.sinks)
+        self.spans = list(self.messages)
+        self.start = self.told = Position(self.shape.sinks)
+
+    @property
+    def position(self) -> Position:
+        """Tokens whose K and V are computed; also the position of the next token to compute."""
+        return Position(len(self.past))
 
     @property
     def end(self) -> Position:
         """Position after the last appended token, computed or not."""
-        return Position(self.position + len(self.pending))
+        return Position(len(self.past) + len(self.pending))
 
     @property
     def visible_tokens(self) -> int:
@@ -77,9 +96,11 @@ class Session:
         if not tokens:
             return
         if key is not None:
-            if not self.spans or self.spans[-1].key != key:
-                self.spans.append(MessageSpan(key, self.end, self.end))
-            self.spans[-1].end = Position(self.end + len(tokens))
+            if not self.messages or self.messages[-1].key != key:
+                span = MessageSpan(key, self.end, self.end)
+                self.messages.append(span)
+                self.spans.append(span)
+            self.messages[-1].end = Position(self.end + len(tokens))
         self.pending.extend(tokens)
 
     def starts(self, first: Position, end: Position) -> list[Position]:
@@ -89,7 +110,8 @@ class Session:
 
     def slot(self, t: Position) -> Slot:
         """Where position t lies, or will lie once its page is its own."""
-        page = self.table[self.shape.table_index(t)]
+        index = self.shape.table_index(t)
+        page = self.table[index] if t < self.position else self.claimed.get(index, self.table[index])
         return Slot(page * self.shape.page_size + self.shape.offset(t))
 
     def slot_ranges(self, first: Position, end: Position) -> list[SlotRange]:
@@ -111,6 +133,10 @@ class Session:
             t = Position(page_end)
         return ranges
 
+    def next_table(self) -> list[PageId]:
+        """The page table as it is once the claimed pages are written."""
+        return [self.claimed.get(index, page) for index, page in enumerate(self.table)]
+
     def advance(self, count: int, start: Position) -> EvictedSpan | None:
         """`count` pending tokens were computed and the last of them had its window begin at `start`.
 
@@ -120,16 +146,41 @@ class Session:
         for t in range(self.position, self.position + count):
             position = Position(t)
             self.page_pos[self.shape.table_index(position)] = self.shape.page_start(position)
+        self.past += self.pending[:count]
         del self.pending[:count]
-        self.position = Position(self.position + count)
         if start <= self.start:
             return None
-        lost = EvictedSpan(
-            self.start,
-            Position(start - 1),
-            tuple(span.key for span in self.spans if self.start < span.end <= start),
-        )
-        self.start = start
+        gone = tuple(span.key for span in self.spans if self.told < span.end <= start)
+        self.start, told = start, self.told
+        self.trim()
+        if start <= told:
+            return None  # tokens of a chat that came back are computed again; they were reported before
+        self.told = start
+        return EvictedSpan(told, Position(start - 1), gone)
+
+    def trim(self) -> None:
+        """Keep in `spans` only what can still matter to a window."""
         edge = page_edge(self.shape, Position(self.position - 1))
         self.spans = [span for span in self.spans if span.end > edge]
-        return lost
+
+    def starts_within(self, first: Position, end: Position) -> list[int]:
+        """Offsets from `first` at which messages begin in [first, end)."""
+        low = bisect_left(self.messages, first, key=lambda span: span.first)
+        high = bisect_left(self.messages, end, lo=low, key=lambda span: span.first)
+        return [span.first - first for span in self.messages[low:high]]
+
+    def boundary_after(self, key: MessageKey | None) -> Position | None:
+        """Where the history ends when `key` is its last message (None: the system prompt); None when there is none."""
+        if key is None:
+            return Position(self.shape.sinks)
+        return next((span.end for span in reversed(self.messages) if span.key == key), None)
+
+    def up_to(self, name: SessionId, end: Position) -> Session:
+        """A session with the history [0, end) of this one, nothing of it computed."""
+        messages = [
+            MessageSpan(span.key, span.first, Position(min(span.end, end)))
+            for span in self.messages
+            if span.first < end
+        ]
+        tokens: Sequence[int] = [*self.past, *self.pending]
+        return Session(name, self.shape, pending=list(tokens[:end]), messages=messages)

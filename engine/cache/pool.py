@@ -1,104 +1,104 @@
-"""Every page there is, allocated once at load. Nothing in the engine allocates KV memory afterwards."""
+"""Who holds which page. Ids and counts only: the memory is in pages.py."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
 
 from engine.types import PageId, PoolFullError
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """Pages by state; `free + held == total` always."""
+    """Pages by state; `free + private + shared == total` always."""
 
     total: int
     free: int
-    held: int
-    bytes: int
+    private: int
+    shared: int
 
 
 class Pool:
-    """K and V for all layers, `[layers, kv_heads, pages, page_size, head_dim]` each.
+    """Pages by reference count, and room for a fixed number of sessions.
 
-    Heads stand outside pages so that, for one layer and head, a run of consecutive pages is one contiguous
-    matrix: on a CPU the window is read in place, without a copy per token.
+    Admission charges a session its whole quota, shared pages included. All sessions together therefore never hold
+    more distinct pages than there are: whoever must leave a shared page, or has not taken one yet, finds a free one.
+
+    A session's home is a run of consecutive pages that it prefers, so that its window can be read in few pieces.
     """
 
-    def __init__(
-        self,
-        *,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
-        pages: int,
-        page_size: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        shape = (layers, kv_heads, pages, page_size, head_dim)
-        self.k = torch.zeros(shape, dtype=dtype, device=device)
-        self.v = torch.zeros(shape, dtype=dtype, device=device)
-        self.pages = pages
-        self.page_size = page_size
-        self._free: set[PageId] = {PageId(page) for page in range(pages)}
-        self._held: set[PageId] = set()
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of K and V together."""
-        return 2 * self.k.numel() * self.k.element_size()
+    def __init__(self, *, sessions: int, quota_pages: int) -> None:
+        self.total = sessions * quota_pages
+        self._quota_pages = quota_pages
+        self._homes = [PageId(first) for first in range(0, self.total, quota_pages)]
+        self._free = {PageId(page) for page in range(self.total)}
+        self._holders = [0] * self.total
 
     @property
     def free(self) -> frozenset[PageId]:
         """Pages nobody holds."""
         return frozenset(self._free)
 
-    def take(self, count: int) -> list[PageId]:
-        """Take `count` pages, ascending, in one consecutive run where there is one.
+    @property
+    def room(self) -> int:
+        """Sessions that can still be admitted."""
+        return len(self._homes)
 
-        Raises PoolFullError, taking nothing, when fewer are free.
-        """
-        if count > len(self._free):
+    def admit(self) -> PageId:
+        """Charge one session's quota; returns the first page of its home. Raises PoolFullError when no room is left."""
+        if not self._homes:
             raise PoolFullError(
-                f"the pool has {len(self._free)} of {self.pages} pages free and {count} are needed: "
-                "close a chat or allow fewer tokens a chat"
+                f"all {self.total} pages are promised to chats ({self._quota_pages} each): stop or close a chat, "
+                "or allow fewer tokens a chat"
             )
-        free = sorted(self._free)
-        run = next(
-            (free[i : i + count] for i in range(len(free) - count + 1) if free[i + count - 1] - free[i] == count - 1),
-            free[:count],
-        )
-        self._free.difference_update(run)
-        self._held.update(run)
-        return run
+        return self._homes.pop(0)
 
-    def give_back(self, pages: list[PageId]) -> None:
-        """Return pages. Raises AssertionError when one of them is not held (a double free)."""
-        unknown = [page for page in pages if page not in self._held]
-        if unknown or len(set(pages)) != len(pages):
-            raise AssertionError(f"pages {unknown or pages} given back but not held once")
-        self._held.difference_update(pages)
-        self._free.update(pages)
+    def leave(self, home: PageId) -> None:
+        """Give a session's room back; its pages must have been released. Raises AssertionError when it has no room."""
+        if home in self._homes or home % self._quota_pages:
+            raise AssertionError(f"{home} is no home of a session")
+        self._homes = sorted([*self._homes, home])
+
+    def take(self, preferred: PageId) -> PageId:
+        """Take one free page, `preferred` if it is free."""
+        page = preferred if preferred in self._free else min(self._free)
+        self._free.remove(page)
+        self._holders[page] = 1
+        return page
+
+    def share(self, page: PageId) -> None:
+        """One more holder. Raises AssertionError when nobody holds the page."""
+        if not self._holders[page]:
+            raise AssertionError(f"page {page} is free and cannot be shared")
+        self._holders[page] += 1
+
+    def release(self, page: PageId) -> bool:
+        """One holder fewer; True when the page is free now. Raises AssertionError on a double free."""
+        if not self._holders[page]:
+            raise AssertionError(f"page {page} was given back but nobody holds it")
+        self._holders[page] -= 1
+        if not self._holders[page]:
+            self._free.add(page)
+        return not self._holders[page]
+
+    def holders(self, page: PageId) -> int:
+        """How many page tables name this page."""
+        return self._holders[page]
 
     def stats(self) -> PoolStats:
         """Pages by state."""
-        return PoolStats(self.pages, len(self._free), len(self._held), self.bytes)
+        shared = sum(count > 1 for count in self._holders)
+        return PoolStats(self.total, len(self._free), self.total - len(self._free) - shared, shared)
 
-    def check(self, held_by_sessions: list[PageId]) -> None:
-        """Raise AssertionError with both sides when free + held != total, or a page has two owners or none."""
-        total = len(self._free) + len(self._held)
-        if total != self.pages or self._free & self._held:
-            raise AssertionError(f"{len(self._free)} free + {len(self._held)} held != {self.pages} pages")
-        if sorted(held_by_sessions) != sorted(self._held):
-            raise AssertionError(
-                f"sessions hold {len(held_by_sessions)} pages ({len(set(held_by_sessions))} distinct), "
-                f"the pool says {len(self._held)}"
-            )
-
-    def layer(self, index: int) -> tuple[Tensor, Tensor]:
-        """K and V of one layer by slot: two views `[kv_heads, pages * page_size, head_dim]`."""
-        heads, dim = self.k.shape[1], self.k.shape[4]
-        return self.k[index].view(heads, -1, dim), self.v[index].view(heads, -1, dim)
+    def check(self, tables: Iterable[Iterable[PageId]]) -> None:
+        """Raise AssertionError with both sides when the page tables and the counts disagree."""
+        named = Counter(page for table in tables for page in table)
+        for page, holders in enumerate(self._holders):
+            if named[PageId(page)] != holders or (holders == 0) != (PageId(page) in self._free):
+                raise AssertionError(
+                    f"page {page}: {named[PageId(page)]} page tables name it, the pool counts {holders} holders"
+                    + (" and lists it as free" if PageId(page) in self._free else "")
+                )
+        if sum(named.values()) != sum(self._holders):
+            raise AssertionError(f"tables name {sum(named.values())} pages, the pool counts {sum(self._holders)}")

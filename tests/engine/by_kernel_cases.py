@@ -11,7 +11,7 @@ from engine.runner import EagerRunner, by_kernel
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.window import WindowShape
-from tests.engine.helpers import make_pool, make_session, poison, run_all, split_messages
+from tests.engine.helpers import make_pages, make_session, poison, run_all, split_messages
 from tests.engine.reference import reference_logits
 from tests.engine.tiny import CPU, Tiny
 
@@ -22,11 +22,12 @@ PAGE = 16
 def test_decoded_tokens_equal_the_reference(tiny: Tiny, before: int) -> None:
     """Two sessions decode side by side, from `before` tokens on: inside the sinks, unwrapped, and windows later."""
     shapes = [WindowShape(PAGE, 10, 4), WindowShape(PAGE, 17, 3)]
-    pool = make_pool(tiny.ours, sum(s.quota_pages for s in shapes) + 2, PAGE)
-    runner = EagerRunner(tiny.ours.decoder, pool, CPU, by_kernel)
+    pages = make_pages(tiny.ours, sum(s.quota_pages for s in shapes) + 2, PAGE)
+    runner = EagerRunner(tiny.ours.decoder, pages, CPU, by_kernel)
     sessions: list[Session] = []
     wants, lasts = [], []
     for number, shape in enumerate(shapes, start=1):
+        first = sum(s.quota_pages for s in shapes[: number - 1])
         rng = random.Random(before * 10 + number)
         tokens = [rng.randrange(256) for _ in range(before + 6)]
         starts, messages = split_messages(tokens, shape.sinks, seed=number)
@@ -35,15 +36,15 @@ def test_decoded_tokens_equal_the_reference(tiny: Tiny, before: int) -> None:
                 tiny.theirs, tokens, sinks=shape.sinks, page=PAGE, ring=shape.ring_pages, message_starts=starts
             )
         )
-        session = make_session(pool, shape, tokens, messages, number)
+        session = make_session(pages, shape, tokens, messages, number, first)
         lasts.append(session.pending[before:])
         del session.pending[before:]
         sessions.append(session)
-    run_all(EagerRunner(tiny.ours.decoder, pool, CPU), pool, sessions, 32)
+    run_all(EagerRunner(tiny.ours.decoder, pages, CPU), pages, sessions, 32)
     for step in range(6):
         for session, last in zip(sessions, lasts, strict=True):
             session.pending.append(last[step])
         for computed in runner.run(schedule(sessions, 32)):
             want = wants[computed.session.id - 1][computed.session.position - 1]
             torch.testing.assert_close(computed.logits, want, atol=2e-4, rtol=1e-4)
-        poison(pool, sessions)
+        poison(pages, sessions)

@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from engine.cache.pool import Pool
+from engine.cache.pages import Pages
 from engine.model.load import LoadedModel
 from engine.runner import Computed, EagerRunner
 from engine.scheduler import schedule
 from engine.session import Session
-from engine.types import MessageKey, Position, SessionId
+from engine.types import MessageKey, PageId, Position, SessionId
 from engine.window import WindowShape
 
 
-def make_pool(model: LoadedModel, pages: int, page_size: int) -> Pool:
+def make_pages(model: LoadedModel, count: int, page_size: int) -> Pages:
     c = model.config
-    pool = Pool(
+    pages = Pages(
         layers=c.layers,
         kv_heads=c.kv_heads,
         head_dim=c.head_dim,
-        pages=pages,
+        pages=count,
         page_size=page_size,
         dtype=model.dtype,
         device=model.device,
     )
-    pool.k.fill_(float("nan"))
-    pool.v.fill_(float("nan"))
-    return pool
+    pages.k.fill_(float("nan"))
+    pages.v.fill_(float("nan"))
+    return pages
 
 
-def poison(pool: Pool, sessions: list[Session]) -> None:
-    """NaN into every slot that no session's last token saw: free pages, stale slots, evicted messages."""
-    keep = torch.zeros(pool.pages * pool.page_size, dtype=torch.bool)
+def poison(pages: Pages, sessions: list[Session], known: Iterable[PageId] = ()) -> None:
+    """NaN into every slot that no session's last token saw and that is in no `known` page: free pages, stale slots,
+    evicted messages."""
+    keep = torch.zeros(pages.count * pages.page_size, dtype=torch.bool)
+    keep.view(pages.count, pages.page_size)[list(known)] = True
     for s in sessions:
         visible = [*range(min(s.position, s.shape.sinks)), *range(s.start, s.position)]
         keep[[s.slot(Position(t)) for t in visible]] = True
-    gone = ~keep.view(pool.pages, pool.page_size)
-    pool.k[:, :, gone] = float("nan")
-    pool.v[:, :, gone] = float("nan")
+    gone = ~keep.view(pages.count, pages.page_size)
+    pages.k[:, :, gone] = float("nan")
+    pages.v[:, :, gone] = float("nan")
 
 
 def split_messages(tokens: list[int], sinks: int, seed: int) -> tuple[list[int], list[tuple[str, list[int]]]]:
@@ -56,26 +59,32 @@ def split_messages(tokens: list[int], sinks: int, seed: int) -> tuple[list[int],
 
 
 def make_session(
-    pool: Pool, shape: WindowShape, tokens: list[int], messages: list[tuple[str, list[int]]], number: int = 1
+    pages: Pages,
+    shape: WindowShape,
+    tokens: list[int],
+    messages: list[tuple[str, list[int]]],
+    number: int = 1,
+    first_page: int = 0,
 ) -> Session:
-    """A session on scattered pages whose whole history is pending."""
-    pages = pool.take(shape.quota_pages)
-    random.Random(number).shuffle(pages)
-    session = Session(SessionId(number), shape, pages)
+    """A session on scattered pages, from `first_page` on, whose whole history is pending."""
+    table = [PageId(first_page + index) for index in range(shape.quota_pages)]
+    assert table[-1] < pages.count
+    random.Random(number).shuffle(table)
+    session = Session(SessionId(number), shape, table)
     session.append(None, tokens[: shape.sinks])
     for key, ids in messages:
         session.append(MessageKey(key), ids)
     return session
 
 
-def run_all(runner: EagerRunner, pool: Pool, sessions: list[Session], chunk: int) -> dict[int, dict[int, Tensor]]:
+def run_all(runner: EagerRunner, pages: Pages, sessions: list[Session], chunk: int) -> dict[int, dict[int, Tensor]]:
     """Compute everything pending, poisoning after each step; returns session -> position -> logits."""
     out: dict[int, dict[int, Tensor]] = {s.id: {} for s in sessions}
     while any(s.pending for s in sessions):
         computed: list[Computed] = runner.run(schedule(sessions, chunk))
         for c in computed:
             out[c.session.id][c.session.position - 1] = c.logits
-        poison(pool, sessions)
+        poison(pages, sessions)
     return out
 
 

@@ -82,7 +82,7 @@ def test_a_thousand_cancels_leave_nothing_behind(tiny: Tiny) -> None:
             assert finished(engine.step()).reason is FinishReason.CANCELLED
         engine.close_session(session)
         engine.check()
-    assert len(engine.pool.free) == engine.pool.pages
+    assert len(engine.cache.pool.free) == engine.cache.pool.total
     assert not engine.busy
 
 
@@ -144,7 +144,7 @@ def test_a_quota_is_said_in_tokens_and_bytes(tiny: Tiny) -> None:
     engine = Engine(tiny.ours, EngineConfig(quota_tokens=200, page_size=16, sessions=2))
     window = engine.window(engine.open_session("s"))
     assert window.quota_tokens == 192
-    assert window.quota_bytes * 2 == engine.pool.bytes == 2 * engine.pool.k.numel() * 4
+    assert window.quota_bytes * 2 == engine.pages.bytes == 2 * engine.pages.k.numel() * 4
     assert (window.position, window.visible_tokens, window.evicted) == (0, 0, 0)
     assert engine.count_tokens("日本") == 6
 

@@ -20,7 +20,7 @@ from engine.runner import EagerRunner
 from engine.types import EngineError, ModelFileError, UnsupportedModelError
 from engine.window import WindowShape
 from tests.engine.gguf_files import TOKENS, the_tokenizer, write_gguf
-from tests.engine.helpers import make_pool, make_session, one_sentence, run_all
+from tests.engine.helpers import make_pages, make_session, one_sentence, run_all
 from tests.engine.tiny import CPU, write_llama
 
 PROMPT, DECODED = 40, 64
@@ -42,14 +42,14 @@ def check_against(ours: LoadedModel, theirs: LlamaForCausalLM) -> None:
     """Logits over a prompt read in chunks and 64 tokens that ours picks one by one."""
     rng = random.Random(3)
     tokens = [rng.randrange(250) for _ in range(PROMPT)]
-    pool = make_pool(ours, 10, 16)
-    session = make_session(pool, WindowShape(16, 9, 9), tokens, [("m", tokens[9:])])
-    runner = EagerRunner(ours.decoder, pool, CPU)
-    got = run_all(runner, pool, [session], 13)[session.id]
+    pages = make_pages(ours, 10, 16)
+    session = make_session(pages, WindowShape(16, 9, 9), tokens, [("m", tokens[9:])])
+    runner = EagerRunner(ours.decoder, pages, CPU)
+    got = run_all(runner, pages, [session], 13)[session.id]
     while len(tokens) < PROMPT + DECODED:
         tokens.append(int(got[len(tokens) - 1].argmax()))
         session.pending.append(tokens[-1])
-        got |= run_all(runner, pool, [session], 13)[session.id]
+        got |= run_all(runner, pages, [session], 13)[session.id]
     with torch.no_grad():
         want = theirs(torch.tensor([tokens])).logits[0]
     assert sorted(got)[-DECODED - 1 :] == list(range(PROMPT - 1, PROMPT + DECODED))
@@ -346,9 +346,9 @@ def test_bfloat16_is_float32_but_for_rounding(tmp_path: Path) -> None:
     theirs = write_llama(tmp_path)
     ours = load_model(tmp_path, device=CPU, dtype=torch.bfloat16)
     tokens = [random.Random(4).randrange(250) for _ in range(80)]
-    pool = make_pool(ours, 6, 16)
-    session = make_session(pool, WindowShape(16, 9, 5), tokens, [("m", tokens[9:])])
-    got = run_all(EagerRunner(ours.decoder, pool, CPU), pool, [session], 7)[session.id]
+    pages = make_pages(ours, 6, 16)
+    session = make_session(pages, WindowShape(16, 9, 5), tokens, [("m", tokens[9:])])
+    got = run_all(EagerRunner(ours.decoder, pages, CPU), pages, [session], 7)[session.id]
     with torch.no_grad():
         want = theirs(torch.tensor([tokens])).logits[0]
     for t, logits in got.items():

@@ -46,10 +46,10 @@ sampling = st.builds(
 )
 configs = st.sampled_from(
     [
-        EngineConfig(quota_tokens=56, page_size=4, sessions=2, chunk_tokens=7),
+        EngineConfig(quota_tokens=56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000),
         EngineConfig(quota_tokens=71, page_size=8, sessions=3, chunk_tokens=100),
-        EngineConfig(quota_tokens=40, page_size=1, sessions=1, chunk_tokens=1),
-        EngineConfig(quota_tokens=96, page_size=16, sessions=2, chunk_tokens=16),
+        EngineConfig(quota_tokens=40, page_size=1, sessions=1, chunk_tokens=1, host_bytes=20_000),
+        EngineConfig(quota_tokens=96, page_size=16, sessions=2, chunk_tokens=16, host_bytes=50_000),
     ]
 )
 
@@ -100,7 +100,7 @@ class EngineMachine(RuleBasedStateMachine):
             for session in list(self.chats):
                 self.engine.close_session(session)
             self.engine.check()
-            assert len(self.engine.pool.free) == self.engine.pool.pages
+            assert len(self.engine.cache.pool.free) == self.engine.cache.pool.total
         finally:
             self.recorder.stop()
 
@@ -109,20 +109,18 @@ class EngineMachine(RuleBasedStateMachine):
     @initialize(config=configs)
     def load(self, config: EngineConfig) -> None:
         self.engine = Engine(self.model, config)
-        pool = self.engine.pool
-        pool.k.fill_(float("nan"))
-        pool.v.fill_(float("nan"))
-        self.memory = (pool.k.data_ptr(), pool.v.data_ptr(), pool.k.shape, pool.v.shape)
+        pages = self.engine.pages
+        pages.k.fill_(float("nan"))
+        pages.v.fill_(float("nan"))
+        self.memory = (pages.k.data_ptr(), pages.v.data_ptr(), pages.k.shape, pages.v.shape)
 
-    @precondition(lambda self: len(self.chats) < self.engine.config.sessions or self.messages % 7 == 0)
+    @precondition(lambda self: len(self.chats) < self.engine.config.sessions + 2)
     @rule(system=systems)
     def open_session(self, system: str) -> None:
         config, tokens = self.engine.config, len(f"<system\n{system}>\n")
         sink_pages = -(-tokens // config.page_size)
         if config.quota_tokens // config.page_size - sink_pages < 2:
             self.refused(QuotaError, partial(self.engine.open_session, system))
-        elif len(self.chats) == config.sessions:
-            self.refused(PoolFullError, partial(self.engine.open_session, system))
         else:
             session = self.engine.open_session(system)
             assert session not in self.chats
@@ -146,8 +144,11 @@ class EngineMachine(RuleBasedStateMachine):
         chat = self.chats[session]
         if chat.running:
             self.refused(EngineError, partial(self.engine.generate, session, self.key(None), params))
+        elif not self.admitted(session) and self.answering() == self.engine.config.sessions:
+            self.refused(PoolFullError, partial(self.engine.generate, session, self.key(None), params))
         else:
             self.engine.generate(session, self.key(session), params)
+            self.came_back(session)
             chat.running = Running(params, len(self.history[session]) - self.engine.window(session).position)
 
     @precondition(lambda self: self.chats)
@@ -157,6 +158,44 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.cancel(session)
         if self.chats[session].running:
             self.chats[session].running.cancelled = True
+
+    @precondition(lambda self: 0 < len(self.chats) < self.engine.config.sessions + 2)
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        session = self.pick(data)
+        if self.chats[session].running:
+            self.refused(EngineError, partial(self.engine.fork, session, None))
+            return
+        self.refused(EngineError, partial(self.engine.fork, session, MessageKey("never said")))
+        after = self.pick_message(data, session)
+        child = self.engine.fork(session, after)
+        self.chats[child] = Chat(self.chats[session].system, next_evicted=self.chats[session].system)
+        self.cut(session, child, after)
+
+    @precondition(lambda self: self.chats)
+    @rule(data=st.data())
+    def rewind(self, data: st.DataObject) -> None:
+        session = self.pick(data)
+        if self.chats[session].running:
+            self.refused(EngineError, partial(self.engine.rewind, session, None))
+            return
+        self.refused(EngineError, partial(self.engine.rewind, session, MessageKey("never said")))
+        after = self.pick_message(data, session)
+        self.engine.rewind(session, after)
+        self.cut(session, session, after)
+        self.came_back(session)
+
+    @precondition(lambda self: self.chats)
+    @rule(data=st.data())
+    def swap_out(self, data: st.DataObject) -> None:
+        session = self.pick(data)
+        if self.chats[session].running:
+            self.refused(EngineError, partial(self.engine.swap_out, session))
+            return
+        before = self.engine.window(session)
+        self.engine.swap_out(session)
+        assert self.engine.window(session) == before
+        assert 0 <= self.engine.unread(session) <= len(self.history[session])
 
     @precondition(lambda self: self.chats and self.messages % 3 == 0)
     @rule(data=st.data())
@@ -260,9 +299,11 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def pages_add_up(self) -> None:
         self.engine.check()
-        pool = self.engine.pool
-        assert (pool.k.data_ptr(), pool.v.data_ptr(), pool.k.shape, pool.v.shape) == self.memory
-        assert pool.stats().held == len(self.chats) * self.engine.config.quota_pages
+        pages, stats = self.engine.pages, self.engine.cache.pool.stats()
+        assert (pages.k.data_ptr(), pages.v.data_ptr(), pages.k.shape, pages.v.shape) == self.memory
+        assert stats.free + stats.private + stats.shared == stats.total == pages.count
+        admitted = sum(self.admitted(session) for session in self.chats)
+        assert admitted + self.engine.cache.pool.room == self.engine.config.sessions
 
     @invariant()
     def windows_add_up(self) -> None:
@@ -272,19 +313,46 @@ class EngineMachine(RuleBasedStateMachine):
             assert window.visible_tokens == window.position - window.evicted
             assert window.visible_tokens == len(self.engine.visible_positions(session))
             assert window.visible_tokens <= window.quota_tokens <= self.engine.config.quota_tokens
-            assert window.evicted == chat.next_evicted - chat.system
+            assert window.evicted <= chat.next_evicted - chat.system
             assert window.position <= len(self.history[session])
             assert window.until_eviction >= 0
             assert all(0 < message.visible <= message.total for message in window.messages[1:])
             visible = {message.key for message in window.messages[1:]}
-            assert visible.isdisjoint(chat.gone)
+            gone = self.keys_before(session, chat.system + window.evicted)
+            assert visible.isdisjoint(gone)
+            assert set(gone) <= set(chat.gone)
             computed = {key for key, _ in self.history[session][: window.position] if key is not None}
-            assert visible | set(chat.gone) == computed
+            assert visible | set(gone) == computed
 
     # --- helpers ---
 
     def poison(self) -> None:
-        poison(self.engine.pool, [chat.session for chat in self.engine._chats.values()])
+        admitted = [chat.session for chat in self.engine._chats.values() if self.admitted(chat.session.id)]
+        poison(self.engine.pages, admitted, self.engine.cache.prefix.resident)
+
+    def admitted(self, session: SessionId) -> bool:
+        return self.engine.cache.admitted(self.engine._chats[session].session)
+
+    def answering(self) -> int:
+        return sum(chat.running is not None for chat in self.chats.values())
+
+    def cut(self, session: SessionId, other: SessionId, after: MessageKey | None) -> None:
+        """`other` has the history of `session` up to the end of a message."""
+        history, keys = self.history[session], [key for key, _ in self.history[session]]
+        system = self.chats[session].system
+        end = system if after is None else len(keys) - keys[::-1].index(after)
+        self.history[other] = history[:end]
+        self.chats[other].next_evicted = system
+        self.came_back(other)
+
+    def came_back(self, session: SessionId) -> None:
+        """A chat that was rewound or swapped in: what left its window before is not told again."""
+        chat, now = self.chats[session], self.engine._chats[session].session
+        chat.next_evicted = max(chat.next_evicted, now.start)
+        chat.gone = self.keys_before(session, chat.next_evicted)
+
+    def pick_message(self, data: st.DataObject, session: SessionId) -> MessageKey | None:
+        return data.draw(st.sampled_from(sorted({key for key, _ in self.history[session]}, key=str)))
 
     def pick(self, data: st.DataObject) -> SessionId:
         return data.draw(st.sampled_from(sorted(self.chats)))

@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM
 
 from engine.runner import EagerRunner
 from engine.window import WindowShape
-from tests.engine.helpers import make_pool, make_session, run_all, split_messages
+from tests.engine.helpers import make_pages, make_session, run_all, split_messages
 from tests.engine.reference import reference_logits
 from tests.engine.tiny import CPU, Tiny
 
@@ -41,9 +41,9 @@ def history_and_reference(
 def test_logits_at_every_position(tiny: Tiny, page: int, sinks: int, ring: int, chunk: int) -> None:
     shape = WindowShape(page, sinks, ring)
     tokens, messages, want = history_and_reference(tiny.theirs, page, sinks, ring)
-    pool = make_pool(tiny.ours, shape.quota_pages + 3, page)
-    session = make_session(pool, shape, tokens, messages)
-    got = run_all(EagerRunner(tiny.ours.decoder, pool, CPU), pool, [session], chunk)[session.id]
+    pages = make_pages(tiny.ours, shape.quota_pages + 3, page)
+    session = make_session(pages, shape, tokens, messages)
+    got = run_all(EagerRunner(tiny.ours.decoder, pages, CPU), pages, [session], chunk)[session.id]
     assert len(tokens) - 1 in got
     if chunk == 1:
         assert sorted(got) == list(range(len(tokens)))
@@ -53,9 +53,10 @@ def test_logits_at_every_position(tiny: Tiny, page: int, sinks: int, ring: int, 
 
 def test_sessions_in_one_batch_do_not_touch_each_other(tiny: Tiny) -> None:
     shapes = [WindowShape(4, 3, 5), WindowShape(4, 9, 3), WindowShape(4, 1, 8)]
-    pool = make_pool(tiny.ours, sum(s.quota_pages for s in shapes), 4)
+    pages = make_pages(tiny.ours, sum(s.quota_pages for s in shapes), 4)
     sessions, wants = [], []
     for number, shape in enumerate(shapes, start=1):
+        first = sum(s.quota_pages for s in shapes[: number - 1])
         tokens = history(60 + 17 * number, seed=number)
         starts, messages = split_messages(tokens, shape.sinks, seed=number)
         wants.append(
@@ -63,8 +64,8 @@ def test_sessions_in_one_batch_do_not_touch_each_other(tiny: Tiny) -> None:
                 tiny.theirs, tokens, sinks=shape.sinks, page=4, ring=shape.ring_pages, message_starts=starts
             )
         )
-        sessions.append(make_session(pool, shape, tokens, messages, number))
-    got = run_all(EagerRunner(tiny.ours.decoder, pool, CPU), pool, sessions, 6)
+        sessions.append(make_session(pages, shape, tokens, messages, number, first))
+    got = run_all(EagerRunner(tiny.ours.decoder, pages, CPU), pages, sessions, 6)
     for session, want in zip(sessions, wants, strict=True):
         for t, logits in got[session.id].items():
             torch.testing.assert_close(logits, want[t], atol=TOLERANCE, rtol=1e-4)
@@ -73,10 +74,10 @@ def test_sessions_in_one_batch_do_not_touch_each_other(tiny: Tiny) -> None:
 def test_before_the_first_eviction_it_is_transformers(tiny: Tiny) -> None:
     tokens = history(90, seed=5)
     shape = WindowShape(16, 10, 6)
-    pool = make_pool(tiny.ours, shape.quota_pages, 16)
+    pages = make_pages(tiny.ours, shape.quota_pages, 16)
     _, messages = split_messages(tokens, 10, seed=1)
-    session = make_session(pool, shape, tokens, messages)
-    got = run_all(EagerRunner(tiny.ours.decoder, pool, CPU), pool, [session], 1)[session.id]
+    session = make_session(pages, shape, tokens, messages)
+    got = run_all(EagerRunner(tiny.ours.decoder, pages, CPU), pages, [session], 1)[session.id]
     with torch.no_grad():
         want = tiny.theirs(torch.tensor([tokens])).logits[0]
     torch.testing.assert_close(torch.stack([got[t] for t in range(90)]), want, atol=1e-4, rtol=1e-4)

@@ -136,7 +136,7 @@ def ask(engine: Engine, session: SessionId, turn: int, text: str) -> list[Engine
     events: list[EngineEvent] = []
     while engine.busy:
         events += engine.step()
-        poison(engine.pool, [chat.session for chat in engine._chats.values()])
+        poison(engine.pages, [chat.session for chat in engine._chats.values()])
     return events
 
 
@@ -145,7 +145,7 @@ def test_three_windows_long_it_still_speaks(
 ) -> None:
     tokens = recorded(monkeypatch)
     engine = Engine(starter, EngineConfig(quota_tokens=512, chunk_tokens=64))
-    memory = (engine.pool.k.data_ptr(), engine.pool.k.shape, engine.pool.bytes)
+    memory = (engine.pages.k.data_ptr(), engine.pages.k.shape, engine.pages.bytes)
     session = engine.open_session(SYSTEM)
     lost, turn = engine.window(session).sink_tokens, 0
     while engine.window(session).position < 3 * 512:
@@ -163,7 +163,7 @@ def test_three_windows_long_it_still_speaks(
     window = engine.window(session)
     assert window.evicted == lost - window.sink_tokens > 512
     assert window.visible_tokens <= window.quota_tokens == 512
-    assert (engine.pool.k.data_ptr(), engine.pool.k.shape, engine.pool.bytes) == memory
+    assert (engine.pages.k.data_ptr(), engine.pages.k.shape, engine.pages.bytes) == memory
     # Fluent: the full model, which reads the whole chat at once, is not surprised by its newest part.
     with torch.no_grad():
         logits = their_model(torch.tensor([tokens])).logits[0]

@@ -1,0 +1,66 @@
+"""The KV memory itself: every page there is, allocated once at load. Nothing in the engine allocates any afterwards."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.types import PageId
+
+
+class Pages:
+    """K and V for all layers, `[layers, kv_heads, pages, page_size, head_dim]` each.
+
+    Heads stand outside pages so that, for one layer and head, a run of consecutive pages is one contiguous
+    matrix: on a CPU the window is read in place, without a copy per token.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        pages: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        shape = (layers, kv_heads, pages, page_size, head_dim)
+        self.k = torch.zeros(shape, dtype=dtype, device=device)
+        self.v = torch.zeros(shape, dtype=dtype, device=device)
+        self.count = pages
+        self.page_size = page_size
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of K and V together."""
+        return 2 * self.k.numel() * self.k.element_size()
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page, all layers, K and V."""
+        return self.bytes // self.count
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """K and V of one layer by slot: two views `[kv_heads, pages * page_size, head_dim]`."""
+        heads, dim = self.k.shape[1], self.k.shape[4]
+        return self.k[index].view(heads, -1, dim), self.v[index].view(heads, -1, dim)
+
+    def images(self, count: int) -> Tensor:
+        """Host memory for `count` page images, `[count, 2, layers, kv_heads, page_size, head_dim]`; pinned beside a
+        GPU, so that copies need not wait. Plain memory costs nothing until it is written."""
+        layers, heads, _, size, dim = self.k.shape
+        pinned = self.k.device.type == "cuda"
+        return torch.empty((count, 2, layers, heads, size, dim), dtype=self.k.dtype, pin_memory=pinned)
+
+    def save(self, page: PageId, image: Tensor) -> None:
+        """Copy a page into its image `[2, layers, kv_heads, page_size, head_dim]`, on the device's own stream: decode
+        does not wait, and a later `restore` is ordered behind it."""
+        image[0].copy_(self.k[:, :, page], non_blocking=True)
+        image[1].copy_(self.v[:, :, page], non_blocking=True)
+
+    def restore(self, image: Tensor, page: PageId) -> None:
+        """Copy an image back into a page."""
+        self.k[:, :, page].copy_(image[0], non_blocking=True)
+        self.v[:, :, page].copy_(image[1], non_blocking=True)

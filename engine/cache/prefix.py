@@ -1,0 +1,147 @@
+"""Which pages are known, by all that led to them: prefix sharing across chats, forks, and chats that came back.
+
+A page's K and V depend on every token before it, on where messages begin, and on the window's rule. Its key is
+therefore a hash chained from the beginning (vLLM's automatic prefix caching does so over blocks of tokens); the page's
+own tokens are compared on a hit, and its predecessor's by the predecessor's key.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NewType
+
+from engine.cache.host_tier import HostTier, ImageId
+from engine.types import PageId
+from engine.window import WindowShape
+
+PageKey = NewType("PageKey", bytes)
+
+RULE_VERSION = 1
+"""Changes when the visibility rule or the way positions are used does: pages of another rule are other pages."""
+
+
+def root_key(model: str, shape: WindowShape) -> PageKey:
+    """The key before the first page: everything beside the tokens that changes K and V."""
+    rule = f"{RULE_VERSION}|{model}|{shape.page_size}|{shape.sinks}|{shape.ring_pages}"
+    return PageKey(blake2b(rule.encode(), digest_size=16).digest())
+
+
+def page_key(parent: PageKey, tokens: Sequence[int], starts: Sequence[int]) -> PageKey:
+    """The key of a page that holds `tokens`; `starts` are the offsets at which messages begin in it."""
+    digest = blake2b(parent, digest_size=16)
+    digest.update(array("q", tokens).tobytes())
+    digest.update(b"|")
+    digest.update(array("q", starts).tobytes())
+    return PageKey(digest.digest())
+
+
+@dataclass(slots=True)
+class KnownPage:
+    """A full page: where it lies on the device, and where its image is. One of the two is always there."""
+
+    tokens: tuple[int, ...]
+    page: PageId | None
+    image: ImageId | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixStats:
+    """`known` full pages can be had without computing them, `images` of them from the host."""
+
+    known: int
+    images: int
+    image_capacity: int
+    image_bytes: int
+
+
+class PrefixCache:
+    """Full pages by key. A page that is on the device may be shared; one that is not comes back from its image."""
+
+    def __init__(self, host: HostTier) -> None:
+        self._host = host
+        self._known: dict[PageKey, KnownPage] = {}
+        self._resident: dict[PageId, PageKey] = {}
+        self._images: OrderedDict[PageKey, None] = OrderedDict()  # the least recently used first
+
+    def find(self, key: PageKey, tokens: Sequence[int]) -> KnownPage | None:
+        """The page of this key, when its tokens are these."""
+        known = self._known.get(key)
+        return known if known is not None and known.tokens == tuple(tokens) else None
+
+    def add(self, key: PageKey, tokens: Sequence[int], page: PageId) -> None:
+        """A page has become full: know it, and keep its image when there is room for any."""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = KnownPage(tuple(tokens), page, None)
+            self._resident[page] = key
+        elif known.page is None:
+            self.on_device(key, page)
+        if known.image is None and self._host.capacity:
+            if not self._host.free:
+                self._drop_oldest_image()
+            known.image = self._host.save(page)
+        if known.image is not None:
+            self._images[key] = None
+            self._images.move_to_end(key)
+
+    def on_device(self, key: PageKey, page: PageId) -> None:
+        """A known page lies in `page` now."""
+        self._known[key].page = page
+        self._resident[page] = key
+
+    def bring_back(self, key: PageKey, page: PageId) -> None:
+        """Copy a known page's image into `page`."""
+        image = self._known[key].image
+        assert image is not None
+        self._host.restore(image, page)
+        self.on_device(key, page)
+
+    def lost(self, page: PageId) -> None:
+        """The device page is about to be overwritten, or is free."""
+        key = self._resident.pop(page, None)
+        if key is None:
+            return
+        known = self._known[key]
+        known.page = None
+        if known.image is None:
+            del self._known[key]
+
+    def touch(self, chain: Sequence[PageKey]) -> None:
+        """These pages were just of use; of them, the last is dropped first, for the others are of use without it."""
+        for key in reversed(chain):
+            if key in self._images:
+                self._images.move_to_end(key)
+
+    @property
+    def resident(self) -> frozenset[PageId]:
+        """Device pages that hold a known page."""
+        return frozenset(self._resident)
+
+    def stats(self) -> PrefixStats:
+        """What could be had without computing it."""
+        return PrefixStats(len(self._known), len(self._images), self._host.capacity, self._host.bytes_used)
+
+    def check(self) -> None:
+        """Raise AssertionError when a known page is nowhere, or an image belongs to nobody or to two."""
+        images = [known.image for known in self._known.values() if known.image is not None]
+        used = self._host.capacity - self._host.free
+        if not len(images) == len(set(images)) == len(self._images) == used:
+            raise AssertionError(f"{len(images)} images are known, {len(self._images)} are listed, {used} are held")
+        pages = {known.page: key for key, known in self._known.items() if known.page is not None}
+        if pages != self._resident:
+            raise AssertionError(f"{len(pages)} pages are known on the device, {len(self._resident)} are listed")
+        if any(known.page is None and known.image is None for known in self._known.values()):
+            raise AssertionError("a known page is neither on the device nor on the host")
+
+    def _drop_oldest_image(self) -> None:
+        key, _ = self._images.popitem(last=False)
+        known = self._known[key]
+        assert known.image is not None
+        self._host.drop(known.image)
+        known.image = None
+        if known.page is None:
+            del self._known[key]

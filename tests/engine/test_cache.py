@@ -1,0 +1,177 @@
+"""Pages that were computed once are found again: by forks, by other chats, after eviction, after a swap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.engine import Engine, EngineConfig
+from engine.events import AnswerFinished
+from engine.sampling import SamplingParams
+from engine.types import EngineError, MessageKey, SessionId
+from tests.engine.helpers import one_sentence, poison
+from tests.engine.tiny import Tiny
+
+PAGE = 8
+GREEDY = SamplingParams(max_tokens=9)
+
+
+def engine_of(tiny: Tiny, *, sessions: int = 2, host_bytes: int = 1 << 22, quota: int = 96) -> Engine:
+    model = replace(tiny.ours, stop_ids=frozenset())
+    engine = Engine(model, EngineConfig(quota, PAGE, sessions, chunk_tokens=20, host_bytes=host_bytes))
+    engine.pages.k.fill_(float("nan"))
+    engine.pages.v.fill_(float("nan"))
+    return engine
+
+
+def wipe(engine: Engine) -> None:
+    held = [chat.session for chat in engine._chats.values() if engine.cache.admitted(chat.session)]
+    poison(engine.pages, held, engine.cache.prefix.resident)
+    engine.check()
+
+
+def answer(engine: Engine, session: SessionId, key: str) -> str:
+    engine.generate(session, MessageKey(key), GREEDY)
+    text = ""
+    while engine.busy:
+        for event in engine.step():
+            if isinstance(event, AnswerFinished):
+                text = event.text
+        wipe(engine)
+    return text
+
+
+def turn(engine: Engine, session: SessionId, number: int) -> str:
+    engine.add_user(session, MessageKey(f"q{number}"), f"question {number} " + "x" * (number * 5 % 17))
+    return answer(engine, session, f"a{number}")
+
+
+def talk(engine: Engine, turns: int, system: str = "be brief") -> tuple[SessionId, list[str]]:
+    session = engine.open_session(system)
+    return session, [turn(engine, session, number) for number in range(turns)]
+
+
+def test_every_turn_can_be_forked_for_at_most_a_page(tiny: Tiny) -> None:
+    """Also turns that left the window long ago; what follows is what the chat itself said."""
+    engine = engine_of(tiny)
+    session, said = talk(engine, 9)
+    assert engine.window(session).evicted > 2 * 96
+    for number in range(9):
+        child = engine.fork(session, MessageKey(f"a{number - 1}") if number else None)
+        system_only = PAGE if number else engine.window(session).sink_tokens
+        assert 1 <= engine.unread(child) <= system_only
+        assert turn(engine, child, number) == said[number]
+        engine.close_session(child)
+    assert turn(engine, session, 9) == talk(engine_of(tiny), 10)[1][9]
+
+
+def test_regenerate_and_edit_compute_at_most_a_page_again(tiny: Tiny) -> None:
+    engine = engine_of(tiny, sessions=1)
+    session, said = talk(engine, 8)
+    for number in (7, 5, 5, 2):
+        engine.rewind(session, MessageKey(f"q{number}"))
+        assert 1 <= engine.unread(session) <= PAGE
+        assert answer(engine, session, f"a{number}") == said[number]
+    engine.rewind(session, MessageKey("a1"))
+    engine.add_user(session, MessageKey("edited"), "another question")
+    edited = answer(engine, session, "b2")
+    fresh = engine_of(tiny)
+    other, _ = talk(fresh, 2)
+    fresh.add_user(other, MessageKey("edited"), "another question")
+    assert answer(fresh, other, "b2") == edited
+
+
+def test_chats_with_the_same_beginning_share_its_pages(tiny: Tiny) -> None:
+    engine = engine_of(tiny, host_bytes=0)
+    first, said = talk(engine, 2, "a system prompt of some length")
+    before = engine.cache.pool.stats()
+    second, again = talk(engine, 1, "a system prompt of some length")
+    assert again == said[:1]
+    assert engine.cache.pool.stats().shared > before.shared == 0
+    other, _ = talk(engine_of(tiny, sessions=3), 0)
+    assert other
+    engine.close_session(first)
+    assert engine.cache.pool.stats().shared == 0
+    assert turn(engine, second, 1) == said[1]
+
+
+def test_more_chats_than_room_take_turns_by_copy(tiny: Tiny) -> None:
+    """Four chats in the room of two answer in turn as if each were alone."""
+    engine = engine_of(tiny, sessions=2)
+    systems = ["one", "two", "two", "four"]
+    alone = [talk(engine_of(tiny), 5, system)[1] for system in systems]
+    chats = [engine.open_session(system) for system in systems]
+    for number in range(5):
+        for chat, expected in zip(chats, alone, strict=True):
+            s = engine._chats[chat].session
+            assert s.position - (s.end - engine.unread(chat)) <= PAGE
+            assert turn(engine, chat, number) == expected[number]
+
+
+def test_without_a_host_tier_everything_is_computed_again_and_the_same(tiny: Tiny) -> None:
+    engine = engine_of(tiny, sessions=1, host_bytes=0)
+    session, said = talk(engine, 6)
+    engine.swap_out(session)
+    assert engine.cache.prefix.stats().known == 0
+    assert engine.unread(session) > 96
+    assert turn(engine, session, 6) == talk(engine_of(tiny), 7)[1][6]
+    child = engine.fork(session, MessageKey("a3"))
+    assert turn(engine, child, 4) == said[4]
+
+
+@pytest.mark.parametrize("images", [1, 3, 7, 20])
+def test_the_host_tier_is_bounded_and_never_in_the_way(tiny: Tiny, images: int) -> None:
+    size = engine_of(tiny).pages.page_bytes
+    engine = engine_of(tiny, sessions=1, host_bytes=images * size + size // 2)
+    session, said = talk(engine, 6)
+    stats = engine.cache.prefix.stats()
+    assert stats.images == stats.image_capacity == images
+    assert stats.image_bytes == images * size
+    engine.rewind(session, MessageKey("q3"))
+    assert answer(engine, session, "a3") == said[3]
+
+
+def test_a_page_is_known_by_everything_before_it(tiny: Tiny) -> None:
+    """The same tokens after another beginning, or with messages cut elsewhere, are another page."""
+    engine = engine_of(tiny, sessions=4)
+    first, _ = talk(engine, 2)
+    for system, texts in (("be short", ["question 0 "]), ("be brief", ["question 0 ", "question 1 xxxxx"])):
+        other = engine.open_session(system)
+        for number, text in enumerate(texts):
+            engine.add_user(other, MessageKey(f"q{number}"), text)
+        known = engine._chats[other].session.end - engine.unread(other)
+        assert known <= engine.window(other).sink_tokens + len("<user\n") + len(texts[0])
+    assert first
+
+
+def test_a_full_window_slides_without_a_write_to_the_page_table(tiny: Tiny) -> None:
+    engine = engine_of(tiny, sessions=2)
+    session, _ = talk(engine, 6)
+    s = engine._chats[session].session
+    table, held = list(s.table), {}
+    for number in range(6, 12):
+        engine.add_user(session, MessageKey(f"q{number}"), f"question {number}")
+        engine.generate(session, MessageKey(f"a{number}"), GREEDY)
+        while engine.busy:
+            engine.step()
+            s = engine._chats[session].session
+            assert s.table == table
+            for index, page in enumerate(table):
+                first = s.page_pos[index]
+                if first + PAGE <= s.position:
+                    now = (engine.pages.k[:, :, page].clone(), engine.pages.v[:, :, page].clone())
+                    k, v = held.setdefault((page, first), now)
+                    torch.testing.assert_close(now[0], k, rtol=0, atol=0, equal_nan=True)
+                    torch.testing.assert_close(now[1], v, rtol=0, atol=0, equal_nan=True)
+    assert len(held) > 3 * len(table)
+
+
+def test_a_message_that_was_never_said_is_refused(tiny: Tiny) -> None:
+    engine = engine_of(tiny)
+    session, _ = talk(engine, 1)
+    for call in (engine.fork, engine.rewind):
+        with pytest.raises(EngineError) as refused:
+            call(session, MessageKey("q77"))
+        assert "q77" in one_sentence(refused.value)
