@@ -96,7 +96,7 @@ class EngineChild:
         return wire.EngineReady(
             model_name=model.config.name,
             family=model.config.family,
-            parameters=weights.bytes // weights.embedding.element_size(),
+            parameters=weights.parameters,
             weights_bytes=weights.bytes,
             kv_bytes_per_token=model.config.kv_bytes_per_token(engine.pages.k.element_size()),
             quota_tokens=config.quota_pages * config.page_size,

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.config import ModelConfig
+from engine.model.linear import Linear, Table, size_of
 from engine.model.rope import Rotation, rotate
 
 
@@ -18,35 +19,48 @@ class LayerWeights:
     are stacked so that a token costs four matrix products a layer, not seven."""
 
     attention_norm: Tensor
-    qkv: Tensor
-    out: Tensor
+    qkv: Linear
+    out: Linear
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
-    qkv_bias: Tensor | None = None
-    out_bias: Tensor | None = None
-    gate_up_bias: Tensor | None = None
-    down_bias: Tensor | None = None
+    gate_up: Linear
+    down: Linear
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its linear maps."""
+        return self.qkv, self.out, self.gate_up, self.down
+
+    @property
+    def norms(self) -> tuple[Tensor, ...]:
+        """Its vectors."""
+        return self.attention_norm, self.mlp_norm
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """`embedding` and `head` `[vocab, hidden]` (one tensor when tied)."""
+    """`embedding` and `head` `[vocab, hidden]` (one object when tied)."""
 
-    embedding: Tensor
+    embedding: Table
     layers: tuple[LayerWeights, ...]
     norm: Tensor
-    head: Tensor
+    head: Linear
 
     @property
     def bytes(self) -> int:
         """Bytes of all weights, a tied head counted once."""
-        tensors = [self.embedding, self.norm]
-        if self.head is not self.embedding:
-            tensors.append(self.head)
-        for layer in self.layers:
-            tensors += [getattr(layer, name) for name in LayerWeights.__dataclass_fields__]
-        return sum(t.numel() * t.element_size() for t in tensors if t is not None)
+        return sum(linear.bytes for linear in self._linears()) + size_of(*self._norms())
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of the model, a tied head counted once."""
+        return sum(linear.parameters for linear in self._linears()) + sum(norm.numel() for norm in self._norms())
+
+    def _linears(self) -> list[Linear]:
+        ends = [self.embedding] if self.head is self.embedding else [self.embedding, self.head]
+        return [*ends, *(linear for layer in self.layers for linear in layer.linears)]
+
+    def _norms(self) -> list[Tensor]:
+        return [self.norm, *(norm for layer in self.layers for norm in layer.norms)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +87,24 @@ class Decoder:
     def forward(self, tokens: Tensor, phases: Phases, attend: Attend) -> Tensor:
         """Run `tokens` `[tokens]` through all layers; returns the hidden states `[tokens, hidden]`, not normed."""
         config, count = self.config, tokens.shape[0]
-        hidden = F.embedding(tokens, self.weights.embedding)
+        hidden = self.weights.embedding.rows(tokens)
         rotated = config.q_heads + config.kv_heads
         for index, layer in enumerate(self.weights.layers):
             normed = self._norm(hidden, layer.attention_norm)
-            qkv = F.linear(normed, layer.qkv, layer.qkv_bias).view(count, -1, config.head_dim)
+            qkv = layer.qkv(normed).view(count, -1, config.head_dim)
             qk = rotate(qkv[:, :rotated], phases.window)
             q_window, k = qk[:, : config.q_heads], qk[:, config.q_heads :]
             q_sink = rotate(qkv[:, : config.q_heads], phases.sink) if phases.sink is not None else q_window
             mixed = attend(index, q_window, q_sink, k, qkv[:, rotated:])
-            hidden = hidden + F.linear(mixed.view(count, -1), layer.out, layer.out_bias)
+            hidden = hidden + layer.out(mixed.view(count, -1))
             normed = self._norm(hidden, layer.mlp_norm)
-            gate, up = F.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-            hidden = hidden + F.linear(F.silu(gate).mul_(up), layer.down, layer.down_bias)
+            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
+            hidden = hidden + layer.down(F.silu(gate).mul_(up))
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of the next token, float32 `[tokens, vocab]`."""
-        return F.linear(self._norm(hidden, self.weights.norm), self.weights.head).float()
+        return self.weights.head(self._norm(hidden, self.weights.norm)).float()
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x.float(), (x.shape[-1],), weight.float(), self.config.norm_eps).to(x.dtype)
