@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -102,7 +103,8 @@ class Terminal:
         """kill -9 of the whole program."""
         processes = self.family()
         for process in processes:
-            process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
         self.process.wait()
         psutil.wait_procs(processes[1:])
 

@@ -22,6 +22,7 @@ from app.settings import load_settings
 from app.store.types import Message, MessageStatus
 from tests.engine.tiny import write_llama
 from tests.models import embedder_folder, models_folder
+from tests.processes import children_that_run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -52,7 +53,7 @@ class Seen:
 
     def child(self, module: str) -> psutil.Process:
         """The running child process of that module."""
-        found = [c for c in psutil.Process().children(recursive=True) if module in c.cmdline()]
+        found = children_that_run(module)
         assert len(found) == 1
         return found[0]
 

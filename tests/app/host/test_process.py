@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import host_payloads as say
-import psutil
 import pytest
 
 from app.host.process import CallFailedError, ChildDiedError, ChildExit, ChildProcess, HostError
+from tests.processes import gone
 
 NewChild = Callable[..., ChildProcess]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -25,10 +25,6 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def wrote(path: Path, text: str) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import pytest
 from tiny_shop import CONFIG, WEIGHTS, Shop, good_members
 
@@ -23,6 +22,7 @@ from app.models import manifest
 from app.models.errors import FetchError
 from app.models.fetch import FetchPhase, FetchProgress, fetch
 from app.models.verify import STAMP, Presence, presence, verify
+from tests.processes import children_that_run
 
 
 class Usage(NamedTuple):
@@ -40,8 +40,7 @@ def leftovers(models: Path) -> list[str]:
 
 
 def pips() -> list[int]:
-    children = psutil.Process().children(recursive=True)
-    return [child.pid for child in children if "pip" in child.cmdline()]
+    return [child.pid for child in children_that_run("pip")]
 
 
 async def test_a_model_arrives_with_progress_and_nothing_else_does(shop: Shop, models: Path) -> None:
