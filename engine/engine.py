@@ -160,6 +160,10 @@ class Engine:
         if self.cache.admitted(chat.session):
             self.cache.leave(chat.session)
 
+    def admitted(self, session: SessionId) -> bool:
+        """Whether the chat holds pages: it answered, and was not swapped out since."""
+        return self.cache.admitted(self._chat(session).session)
+
     def unread(self, session: SessionId) -> int:
         """How many tokens are to be computed before the chat can answer, after what is known of its history."""
         s = self._chat(session).session

@@ -3,52 +3,55 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.host.wire import GenerateRequest, PrepareRequest, PromptMessage, Role
 from app.ids import ChatId, MessageId
 from engine.engine import Engine
-from engine.types import MessageKey, PoolFullError, SessionId
+from engine.types import MessageKey, SessionId
+
+HELD_CHATS = 64
+"""Chats whose token histories are kept, a few bytes a token; their pages come and go as the engine sees fit."""
 
 
 @dataclass(slots=True)
 class Held:
-    """One chat in the engine. `last` is the newest message its session has read or written."""
+    """One chat in the engine. `read` are the messages that its session has read or written, oldest first."""
 
     session: SessionId
     system: str
-    last: MessageId | None = None
+    read: list[MessageId] = field(default_factory=list)
 
 
 class SessionBook:
-    """Maps chats to sessions. A session is only ever appended to; a chat that took another path (a fork, a deleted
-    turn) gets a new session, fed from text. When all sessions are taken, the one unused for longest is closed."""
+    """Maps chats to sessions. A chat that took another path (an answer regenerated, a question edited) is rewound to
+    where the paths part, and a fork begins with the history of the chat it came from; both take up pages that the
+    engine still knows. Only when those are gone is a chat fed from text."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._held: OrderedDict[ChatId, Held] = OrderedDict()
 
     def prepare(self, request: GenerateRequest | PrepareRequest, busy: frozenset[SessionId]) -> SessionId:
-        """Bring the chat's session to the end of `request.messages`; returns it.
-
-        Raises QuotaError, or PoolFullError when every session is answering.
-        """
-        held = self._held.get(request.chat)
-        unread = None if held is None or held.system != request.system else _after(request.messages, held.last)
-        if held is None or unread is None:
+        """Bring the chat's session to the end of `request.messages`; returns it. Raises QuotaError."""
+        held = self._rewound(request) or self._forked(request, busy)
+        if held is None:
             self.close(request.chat)
-            held = Held(self._open(request.system, busy), request.system)
-            self._held[request.chat] = held
+            held = Held(self._engine.open_session(request.system), request.system)
             unread = self._newest_that_fit(request.messages, held.session)
+        else:
+            unread = list(request.messages[_shared(request.messages, held.read) :])
+        self._held[request.chat] = held
         self._held.move_to_end(request.chat)
         for message in unread:
             self._feed(held.session, message)
-            held.last = message.id
+            held.read.append(message.id)
+        self._forget_oldest(busy)
         return held.session
 
     def answered(self, chat: ChatId, answer: MessageId) -> None:
         """The session has written `answer`."""
-        self._held[chat].last = answer
+        self._held[chat].read.append(answer)
 
     def session(self, chat: ChatId) -> SessionId | None:
         """The chat's session, when it has one."""
@@ -56,20 +59,53 @@ class SessionBook:
         return None if held is None else held.session
 
     def close(self, chat: ChatId) -> None:
-        """Give the chat's pages back; nothing when it holds none."""
+        """Give the chat's pages back and forget its history; nothing when it holds none."""
         held = self._held.pop(chat, None)
         if held is not None:
             self._engine.close_session(held.session)
 
-    def _open(self, system: str, busy: frozenset[SessionId]) -> SessionId:
-        while True:
-            try:
-                return self._engine.open_session(system)
-            except PoolFullError:
-                idle = next((chat for chat, held in self._held.items() if held.session not in busy), None)
-                if idle is None:
-                    raise
-                self.close(idle)
+    def _rewound(self, request: GenerateRequest | PrepareRequest) -> Held | None:
+        """The chat's own session, holding nothing but what is on the path; None when it has to be fed from text."""
+        held = self._held.get(request.chat)
+        if held is None or held.system != request.system:
+            return None
+        shared = _shared(request.messages, held.read)
+        if held.read and not shared:
+            return None
+        last = held.read.index(request.messages[shared - 1].id) + 1 if shared else 0
+        if last == len(held.read) and self._engine.admitted(held.session):
+            return held
+        if last < len(held.read):
+            self._engine.rewind(held.session, MessageKey(held.read[last - 1]))
+            del held.read[last:]
+        return held if self._cheap(held.session) else None
+
+    def _forked(self, request: GenerateRequest | PrepareRequest, busy: frozenset[SessionId]) -> Held | None:
+        """A session with the history of the chat that shares most of the path; None when there is none, or when most
+        of it would have to be computed again."""
+        if request.chat in self._held:
+            return None
+        others = [h for h in self._held.values() if h.system == request.system and h.session not in busy]
+        source = max(others, key=lambda h: _shared(request.messages, h.read), default=None)
+        shared = _shared(request.messages, source.read) if source is not None else 0
+        if source is None or not shared:
+            return None
+        last = request.messages[shared - 1].id
+        read = source.read[: source.read.index(last) + 1]
+        child = Held(self._engine.fork(source.session, MessageKey(last)), request.system, read)
+        if self._cheap(child.session):
+            return child
+        self._engine.close_session(child.session)
+        return None
+
+    def _cheap(self, session: SessionId) -> bool:
+        """Whether going on costs less than reading a windowful of text."""
+        return self._engine.unread(session) <= self._engine.window(session).ring_tokens
+
+    def _forget_oldest(self, busy: frozenset[SessionId]) -> None:
+        while len(self._held) > HELD_CHATS:
+            idle = [chat for chat, held in self._held.items() if held.session not in busy]
+            self.close(idle[0])
 
     def _newest_that_fit(self, messages: tuple[PromptMessage, ...], session: SessionId) -> list[PromptMessage]:
         """The newest messages that can be visible together; what is older would be read only to be evicted.
@@ -94,9 +130,13 @@ class SessionBook:
         add(session, MessageKey(message.id), message.text)
 
 
-def _after(messages: tuple[PromptMessage, ...], last: MessageId | None) -> list[PromptMessage] | None:
-    """Messages after `last` (all, when nothing was read yet); None when the path does not contain it."""
-    if last is None:
-        return list(messages)
+def _shared(messages: tuple[PromptMessage, ...], read: list[MessageId]) -> int:
+    """How many of `messages`, the tail of a path, a session has read that did `read`, the tail of another, and with
+    nothing between them that is not on the path; 0 when the two do not meet."""
     ids = [message.id for message in messages]
-    return list(messages[ids.index(last) + 1 :]) if last in ids else None
+    for count in range(len(ids), 0, -1):
+        if ids[count - 1] in read:
+            until = read.index(ids[count - 1]) + 1
+            both = min(count, until)
+            return count if ids[count - both : count] == read[until - both : until] else 0
+    return 0

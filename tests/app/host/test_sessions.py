@@ -1,0 +1,146 @@
+"""A chat's session holds what is on the chat's path, whatever path it takes, and takes up what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.host.sessions import HELD_CHATS, SessionBook
+from app.host.wire import GenerateRequest, PromptMessage, Role, Sampling
+from app.ids import ChatId, MessageId
+from engine.engine import Engine, EngineConfig
+from engine.model.load import LoadedModel, load_model
+from engine.sampling import SamplingParams
+from engine.types import MessageKey, SessionId
+from tests.engine.tiny import CPU, write_llama
+
+PAGE = 8
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedModel]:
+    folder: Path = tmp_path_factory.mktemp("tiny")
+    write_llama(folder)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield replace(load_model(folder, device=CPU, dtype=torch.float32), stop_ids=frozenset())
+    torch.set_num_threads(threads)
+
+
+class Chats:
+    """The engine's child without the pipe: asks, answers, and looks at what a session has read."""
+
+    def __init__(self, model: LoadedModel, *, sessions: int = 2, host_bytes: int = 1 << 22) -> None:
+        self.engine = Engine(model, EngineConfig(160, PAGE, sessions, chunk_tokens=32, host_bytes=host_bytes))
+        self.book = SessionBook(self.engine)
+
+    def request(self, chat: str, path: list[str], system: str = "s") -> GenerateRequest:
+        def message(key: str) -> PromptMessage:
+            role = Role.USER if key.startswith("q") else Role.ASSISTANT
+            return PromptMessage(MessageId(key), role, f"the text of {key}")
+
+        return GenerateRequest(ChatId(chat), system, tuple(map(message, path)), MessageId("x"), Sampling())
+
+    def prepare(self, chat: str, path: list[str], system: str = "s") -> SessionId:
+        return self.book.prepare(self.request(chat, path, system), frozenset())
+
+    def answer(self, chat: str, path: list[str], key: str) -> SessionId:
+        session = self.prepare(chat, path)
+        self.engine.generate(session, MessageKey(key), SamplingParams(max_tokens=6))
+        while self.engine.busy:
+            self.engine.step()
+        self.book.answered(ChatId(chat), MessageId(key))
+        self.engine.check()
+        return session
+
+    def read(self, session: SessionId) -> list[str]:
+        return [span.key for span in self.engine._chats[session].session.messages]
+
+
+def test_going_on_appends_and_another_path_rewinds(model: LoadedModel) -> None:
+    chats = Chats(model)
+    first = chats.answer("c", ["q0"], "a0")
+    assert chats.answer("c", ["q0", "a0", "q1"], "a1") == first
+    assert chats.read(first) == ["q0", "a0", "q1", "a1"]
+    assert chats.prepare("c", ["q0", "a0", "q1"]) == first  # a1 is to be written again
+    assert chats.read(first) == ["q0", "a0", "q1"]
+    assert chats.engine.unread(first) <= PAGE
+    assert chats.prepare("c", ["q0", "a0", "q2"]) == first  # q1 was edited
+    assert chats.read(first) == ["q0", "a0", "q2"]
+
+
+def test_a_fork_takes_up_the_pages_of_its_parent(model: LoadedModel) -> None:
+    chats = Chats(model)
+    path: list[str] = []
+    for n in range(6):
+        path = [*path, f"q{n}", f"a{n}"]
+        parent = chats.answer("parent", path[:-1], path[-1])
+    assert chats.engine.window(parent).evicted > 0
+    child = chats.prepare("child", path[:4])
+    assert child != parent
+    assert chats.read(child) == path[:4]
+    assert chats.engine.unread(child) <= PAGE
+    assert chats.read(parent) == path
+
+
+def test_a_turn_that_was_deleted_is_in_no_session(model: LoadedModel) -> None:
+    chats = Chats(model)
+    path = ["q0", "a0", "q1", "a1", "q2"]
+    chats.answer("c", path, "a2")
+    session = chats.prepare("c", ["q0", "a0", "q2", "a2", "q3"])
+    assert "q1" not in chats.read(session)
+    assert chats.read(session)[-1] == "q3"
+
+
+def test_another_system_prompt_is_another_session(model: LoadedModel) -> None:
+    chats = Chats(model)
+    chats.answer("c", ["q0"], "a0")
+    session = chats.prepare("c", ["q0", "a0", "q1"], system="another")
+    assert chats.engine.window(session).sink_tokens == len("<system\nanother>\n")
+    assert chats.read(session) == ["q0", "a0", "q1"]
+
+
+def test_what_is_known_no_more_is_fed_from_text(model: LoadedModel) -> None:
+    chats = Chats(model, sessions=1, host_bytes=0)
+    path: list[str] = []
+    for n in range(9):
+        path = [*path, f"q{n}", f"a{n}"]
+        chats.answer("long", path[:-1], path[-1])
+    chats.answer("other", ["q100"], "a100")
+    session = chats.prepare("long", [*path, "q9"])
+    assert chats.read(session) == [*path, "q9"][-len(chats.read(session)) :]
+    assert len(chats.read(session)) < len(path) - 6
+
+
+def test_many_chats_keep_a_bounded_number_of_histories(model: LoadedModel) -> None:
+    chats = Chats(model)
+    for n in range(HELD_CHATS + 9):
+        chats.answer(f"c{n}", [f"q{n}"], f"a{n}")
+    assert sum(chats.book.session(ChatId(f"c{n}")) is not None for n in range(HELD_CHATS + 9)) == HELD_CHATS
+    assert chats.book.session(ChatId("c0")) is None
+
+
+turns = st.tuples(st.sampled_from("abc"), st.integers(0, 12), st.booleans())
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(turns, max_size=14), st.sampled_from([0, 40_000, 1 << 22]))
+def test_a_session_holds_a_tail_of_the_path_and_nothing_else(
+    model: LoadedModel, asked: list[tuple[str, int, bool]], host_bytes: int
+) -> None:
+    """Chats that go on from any turn of any chat, as forks, edits and regenerations do."""
+    chats = Chats(model, host_bytes=host_bytes)
+    paths: list[list[str]] = [[]]
+    for n, (chat, parent, regenerate) in enumerate(asked):
+        path = paths[parent % len(paths)]
+        path = path[:-1] if regenerate and path else [*path, f"q{n}"]
+        session = chats.answer(chat, path, f"a{n}")
+        read = chats.read(session)
+        assert read == [*path, f"a{n}"][-len(read) :]
+        paths.append([*path, f"a{n}"])
