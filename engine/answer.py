@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from torch import Tensor
 
@@ -13,6 +14,13 @@ from engine.session import Session
 from engine.text.detokenizer import Detokenizer
 from engine.text.stop import StopStrings
 from engine.types import MessageKey
+
+
+class Priority(Enum):
+    """Whose answer goes first."""
+
+    FOREGROUND = auto()
+    BACKGROUND = auto()
 
 
 @dataclass(slots=True)
@@ -25,6 +33,7 @@ class Answer:
     detokenizer: Detokenizer
     stop_ids: frozenset[int]
     prompt_tokens: int
+    priority: Priority = Priority.FOREGROUND
     stops: StopStrings = field(init=False)
     text: list[str] = field(default_factory=list)
     new_tokens: int = 0
@@ -39,6 +48,12 @@ class Answer:
     def prompt_left(self) -> int:
         """Prompt tokens that are not computed yet."""
         return 0 if self.new_tokens else len(self.session.pending)
+
+    def moved_to(self, session: Session) -> None:
+        """The chat was swapped out and is back; what it computes again counts as prompt until the first new token."""
+        if not self.new_tokens:
+            self.prompt_tokens += len(session.pending) - len(self.session.pending)
+        self.session = session
 
     def take(self, logits: Tensor) -> list[EngineEvent]:
         """Draw the next token from `logits` `[vocab]`; appends it to the session unless it ends the answer."""

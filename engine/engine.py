@@ -6,7 +6,7 @@ import itertools
 import time
 from dataclasses import dataclass, field
 
-from engine.answer import Answer
+from engine.answer import Answer, Priority
 from engine.cache.kv_cache import KvCache
 from engine.cache.pages import Pages
 from engine.events import (
@@ -183,18 +183,25 @@ class Engine:
         content = self.model.template.content(text)
         chat.session.append(key, self.model.tokenizer.encode_message(piece.before, content, piece.after))
 
-    def generate(self, session: SessionId, key: MessageKey, params: SamplingParams) -> None:
+    def generate(
+        self,
+        session: SessionId,
+        key: MessageKey,
+        params: SamplingParams,
+        priority: Priority = Priority.FOREGROUND,
+    ) -> None:
         """Begin to answer as message `key`; `step` does the work.
 
         Raises EngineError when nothing has been said since the last answer, PoolFullError when every admitted chat is
-        answering; of those that are not, the one unused for longest is swapped out.
+        answering; of those that are not, the one unused for longest is swapped out. An answer in the background waits
+        instead, and makes room for any other.
         """
         chat = self._idle(session)
         opening = self.model.tokenizer.encode(self.model.template.generation)
         if not opening and not chat.session.pending:
             raise EngineError("there is nothing to answer in this chat: add a message first")
-        if not self.cache.admitted(chat.session):
-            self._make_room()
+        if priority is Priority.FOREGROUND and not self.cache.admitted(chat.session):
+            self._make_room(self._answering(Priority.BACKGROUND))
             self._resume(chat, None)
         self._chats[session] = self._chats.pop(session)  # the most recently used last
         chat.session.append(key, opening)
@@ -205,6 +212,7 @@ class Engine:
             detokenizer=Detokenizer(self.model.tokenizer),
             stop_ids=self.model.stop_ids,
             prompt_tokens=len(chat.session.pending),
+            priority=priority,
         )
 
     def cancel(self, session: SessionId) -> None:
@@ -213,10 +221,24 @@ class Engine:
         if answer is not None:
             answer.cancelled = True
 
-    def _make_room(self) -> None:
-        idle = [c.session for c in self._chats.values() if c.answer is None and self.cache.admitted(c.session)]
-        if not self.cache.pool.room and idle:
-            self.cache.leave(idle[0])
+    def _answering(self, priority: Priority) -> list[Session]:
+        answers = ((chat.session, chat.answer) for chat in self._chats.values())
+        return [session for session, answer in answers if answer is not None and answer.priority is priority]
+
+    def _background(self) -> list[Session]:
+        """Sessions that answer in the background, admitted as far as there is room beside those that answer."""
+        for session in self._answering(Priority.BACKGROUND):
+            if not self.cache.admitted(session) and self._make_room([]):
+                self._resume(self._chats[session.id], None)
+        return [session for session in self._answering(Priority.BACKGROUND) if self.cache.admitted(session)]
+
+    def _make_room(self, others: list[Session]) -> bool:
+        """Have room for one more chat: swap out the idle one that was unused for longest, or else one of `others`."""
+        idle = [chat.session for chat in self._chats.values() if chat.answer is None]
+        leaving = next((session for session in (*idle, *others) if self.cache.admitted(session)), None)
+        if not self.cache.pool.room and leaving is not None:
+            self.cache.leave(leaving)
+        return self.cache.pool.room > 0
 
     def _resume(self, chat: _Chat, before: Session | None) -> None:
         """Admit the chat anew, with the pages of its history that are known; `before` leaves at the same time."""
@@ -225,6 +247,8 @@ class Engine:
         self.cache.resume(fresh, self.cache.find(fresh, fresh.end), before)
         fresh.told = max(fresh.told, session.told)
         chat.session = fresh
+        if chat.answer is not None:
+            chat.answer.moved_to(fresh)
 
     def _chat(self, session: SessionId) -> _Chat:
         if session not in self._chats:
@@ -245,13 +269,13 @@ class Engine:
         return any(chat.answer is not None for chat in self._chats.values())
 
     def step(self) -> list[EngineEvent]:
-        """One step: cancels, then every decoding chat's next token and one prefill chunk."""
+        """One step: cancels, then every decoding chat's next token and one prefill chunk. Answers in the background
+        get steps in which no other answer is waiting."""
         events: list[EngineEvent] = []
         for chat in list(self._chats.values()):
             if chat.answer is not None and chat.answer.cancelled:
                 events += self._end(chat, chat.answer.finish(FinishReason.CANCELLED))
-        waiting = [chat.session for chat in self._chats.values() if chat.answer is not None]
-        planned = schedule(waiting, self.config.chunk_tokens)
+        planned = schedule(self._answering(Priority.FOREGROUND) or self._background(), self.config.chunk_tokens)
         if planned.tokens:
             for session in planned.decode:
                 self.cache.claim(session, 1)

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from engine.answer import Priority
 from engine.engine import Engine, EngineConfig
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
 from engine.sampling import SamplingParams
@@ -60,6 +61,7 @@ class Running:
 
     params: SamplingParams
     prompt_tokens: int
+    priority: Priority
     deltas: list[str] = field(default_factory=list)
     cancelled: bool = False
 
@@ -138,18 +140,19 @@ class EngineMachine(RuleBasedStateMachine):
             add(session, self.key(session), text)
 
     @precondition(lambda self: self.chats)
-    @rule(data=st.data(), params=sampling)
-    def generate(self, data: st.DataObject, params: SamplingParams) -> None:
+    @rule(data=st.data(), params=sampling, priority=st.sampled_from([*Priority, Priority.FOREGROUND]))
+    def generate(self, data: st.DataObject, params: SamplingParams, priority: Priority) -> None:
         session = self.pick(data)
         chat = self.chats[session]
         if chat.running:
             self.refused(EngineError, partial(self.engine.generate, session, self.key(None), params))
-        elif not self.admitted(session) and self.answering() == self.engine.config.sessions:
+        elif priority is Priority.FOREGROUND and not self.admitted(session) and self.full():
             self.refused(PoolFullError, partial(self.engine.generate, session, self.key(None), params))
         else:
-            self.engine.generate(session, self.key(session), params)
+            self.engine.generate(session, self.key(session), params, priority)
             self.came_back(session)
-            chat.running = Running(params, len(self.history[session]) - self.engine.window(session).position)
+            prompt = len(self.history[session]) - self.engine.window(session).position
+            chat.running = Running(params, prompt, priority)
 
     @precondition(lambda self: self.chats)
     @rule(data=st.data())
@@ -223,8 +226,12 @@ class EngineMachine(RuleBasedStateMachine):
     # --- what must hold ---
 
     def one_step(self) -> None:
+        front = [c.running for c in self.chats.values() if c.running and c.running.priority is Priority.FOREGROUND]
         for event in self.engine.step():
             self.seen(event)
+            running = self.chats[event.session].running
+            if front and running and not running.cancelled:
+                assert running.priority is Priority.FOREGROUND
         self.poison()
 
     def seen(self, event: EngineEvent) -> None:
@@ -238,7 +245,9 @@ class EngineMachine(RuleBasedStateMachine):
                 assert chat.gone == self.keys_before(session, chat.next_evicted)
             case PromptRead(_, done, total):
                 assert chat.running
-                assert 0 < done <= total == chat.running.prompt_tokens
+                assert 0 < done <= total
+                assert total >= chat.running.prompt_tokens
+                chat.running.prompt_tokens = total
             case TextDelta(_, text):
                 assert chat.running
                 assert text
@@ -333,8 +342,10 @@ class EngineMachine(RuleBasedStateMachine):
     def admitted(self, session: SessionId) -> bool:
         return self.engine.cache.admitted(self.engine._chats[session].session)
 
-    def answering(self) -> int:
-        return sum(chat.running is not None for chat in self.chats.values())
+    def full(self) -> bool:
+        """Whether answers that wait for nobody hold all the room there is."""
+        front = [s for s, c in self.chats.items() if c.running and c.running.priority is Priority.FOREGROUND]
+        return len(front) == self.engine.config.sessions
 
     def cut(self, session: SessionId, other: SessionId, after: MessageKey | None) -> None:
         """`other` has the history of `session` up to the end of a message."""
