@@ -15,6 +15,7 @@ from app.host.sessions import SessionBook
 from app.ids import ChatId, MessageId
 from app.paths import write_atomically
 from engine import events
+from engine.cache.formats.kv_format import KvFormat
 from engine.engine import Engine, EngineConfig
 from engine.model.load import load_model, pick_device, pick_dtype
 from engine.sampling import SamplingParams
@@ -98,7 +99,7 @@ class EngineChild:
             family=model.config.family,
             parameters=weights.parameters,
             weights_bytes=weights.bytes,
-            kv_bytes_per_token=model.config.kv_bytes_per_token(engine.pages.k.element_size()),
+            kv_bytes_per_token=model.config.kv_bytes_per_token(KvFormat.AUTO, engine.pages.k.element_size()),
             quota_tokens=config.quota_pages * config.page_size,
             pool_bytes=engine.pages.bytes,
             device=str(device),

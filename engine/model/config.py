@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.cache.formats.kv_format import KvFormat, kv_bytes_per_head
 from engine.types import ModelFileError, UnsupportedModelError
 
 SUPPORTED_FAMILIES = ("llama",)
@@ -75,6 +76,9 @@ class ModelConfig:
         """Rows of the key projection, and of the value's."""
         return self.kv_heads * self.head_dim
 
-    def kv_bytes_per_token(self, bytes_per_value: int) -> int:
-        """2 (K and V) x layers x KV heads x head size x bytes."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * bytes_per_value
+    def kv_bytes_per_token(self, name: KvFormat, bytes_per_value: int) -> int:
+        """Bytes of a token in a full page of that format, scales included: layers x KV heads x (key + value).
+
+        `bytes_per_value` is the model's own type's, which only `auto` depends on.
+        """
+        return self.layers * self.kv_heads * kv_bytes_per_head(name, self.head_dim, bytes_per_value)

@@ -77,7 +77,8 @@ def test_products_keep_their_size(quantiser: Quantiser) -> None:
     query = rows + normal(4000, 64, seed=2)
     exact = (query * rows).sum(-1)
     got = (query * back(quantiser, rows)).sum(-1)
-    assert abs(float(got.mean() / exact.mean()) - 1) < 0.005
+    # Of a row on the 4-bit grid its mean squared error, about 1 %, is missing; the other two are unbiased.
+    assert abs(float(got.mean() / exact.mean()) - 1) < (0.012 if isinstance(quantiser, Int4) else 0.002)
 
 
 @pytest.mark.parametrize("quantiser", QUANTISERS, ids=lambda q: type(q).__name__)

@@ -60,7 +60,7 @@ class Turbo3:
         shaped = rows / largest.masked_fill(largest == 0, 1.0)
         norm = shaped.norm(dim=-1, keepdim=True)
         unit = shaped / norm.masked_fill(norm == 0, 1.0)
-        codes = torch.bucketize(unit, (levels[1:] + levels[:-1]) / 2)
+        codes = torch.bucketize(unit.contiguous(), (levels[1:] + levels[:-1]) / 2)
         along = (unit * levels[codes]).sum(-1)
         scales = (norm * largest).squeeze(-1) / along.masked_fill(along == 0, 1.0)
         return Rows(_pack(codes.to(torch.uint8)), scales.to(SCALE))
@@ -69,7 +69,7 @@ class Turbo3:
         """The levels."""
         head_dim = out.shape[-1]
         levels = torch.tensor(codebook(head_dim, _BITS), dtype=out.dtype, device=out.device)
-        torch.index_select(levels, 0, _unpack(codes, head_dim).int().view(-1), out=out.view(-1))
+        out.copy_(levels.index_select(0, _unpack(codes, head_dim).int().view(-1)).view(out.shape))
 
 
 def _pack(codes: Tensor) -> Tensor:
