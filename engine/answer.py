@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from torch import Tensor
 
 from engine.events import AnswerFinished, EngineEvent, FinishReason, TextDelta
-from engine.sampling import SamplingParams, sample
+from engine.sampling.constraint import Matcher
+from engine.sampling.params import SamplingParams
+from engine.sampling.sampler import Sampler
 from engine.session import Session
 from engine.text.detokenizer import Detokenizer
-from engine.text.stop import StopStrings
-from engine.types import MessageKey
+from engine.text.held import HeldText
+from engine.text.loops import NONE, Repetition, RepetitionFinder
+from engine.text.tokenizer import Tokenizer
+from engine.types import MessageKey, Position
+
+FENCE = "```"
 
 
 class Priority(Enum):
@@ -25,61 +33,120 @@ class Priority(Enum):
 
 @dataclass(slots=True)
 class Answer:
-    """The running answer of a session. `key` names the message being written."""
+    """The running answer of a session. `key` names the message being written, `tokens` are those drawn so far.
+
+    go_back: the session without what was computed from a position on; None when that is too far back.
+    taken_back: for each index into `tokens`, tokens that began a banned string there.
+    """
 
     session: Session
     key: MessageKey
     params: SamplingParams
-    detokenizer: Detokenizer
+    tokenizer: Tokenizer
     stop_ids: frozenset[int]
     prompt_tokens: int
+    go_back: Callable[[Position], Session | None]
     priority: Priority = Priority.FOREGROUND
-    stops: StopStrings = field(init=False)
-    text: list[str] = field(default_factory=list)
-    new_tokens: int = 0
+    matcher: Matcher | None = None
+    tokens: list[int] = field(default_factory=list)
+    taken_back: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     cancelled: bool = False
     began: float = field(default_factory=time.perf_counter)
     first_token_at: float | None = None
+    detokenizer: Detokenizer = field(init=False)
+    repetitions: RepetitionFinder = field(init=False)
+    text: HeldText = field(init=False)
+    sampler: Sampler = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stops = StopStrings(self.params.stop)
+        self.detokenizer, self.repetitions = Detokenizer(self.tokenizer), RepetitionFinder()
+        self.text = HeldText(self.params.stop, self.params.banned)
+        self.sampler = Sampler(self.params, spared=self.stop_ids, matcher=self.matcher)
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens of the answer, without the one that ended it."""
+        return len(self.tokens)
 
     @property
     def prompt_left(self) -> int:
         """Prompt tokens that are not computed yet."""
-        return 0 if self.new_tokens else len(self.session.pending)
+        return 0 if self.first_token_at is not None else len(self.session.pending)
 
     def moved_to(self, session: Session) -> None:
         """The chat was swapped out and is back; what it computes again counts as prompt until the first new token."""
-        if not self.new_tokens:
+        if self.first_token_at is None:
             self.prompt_tokens += len(session.pending) - len(self.session.pending)
         self.session = session
 
     def take(self, logits: Tensor) -> list[EngineEvent]:
-        """Draw the next token from `logits` `[vocab]`; appends it to the session unless it ends the answer."""
+        """Draw the next token from `logits` `[vocab]`; appends it to the session unless it ends the answer.
+
+        When it completes a banned string, the answer goes back to where that began and goes on differently.
+        """
         if self.first_token_at is None:
             self.first_token_at = time.perf_counter()
-        token = sample(logits, self.params, self.session.position)
-        if token in self.stop_ids:
-            return self.finish(FinishReason.STOP)
+        events: list[EngineEvent] = []
+        while True:
+            taken_back = self.taken_back[len(self.tokens)]
+            token = self.sampler.draw(logits, self.session.past, self.session.position, taken_back)
+            if token is None:
+                return events + self.finish(FinishReason.BLOCKED)
+            if token in self.stop_ids:
+                return events + self.finish(FinishReason.STOP)
+            if self.matcher is not None:
+                self.matcher.take(token)
+            self.tokens.append(token)
+            repetition = self.repetitions.push(token)
+            events += self._show(self.text.push(self.detokenizer.push(token)))
+            if self.text.banned_from is None:
+                break
+            if self._take_back(self.text.banned_from):
+                return events
         self.session.append(self.key, [token])
-        self.new_tokens += 1
-        events = self._show(self.stops.push(self.detokenizer.push(token)))
-        if self.stops.matched:
-            return events + self.finish(FinishReason.STOP)
-        if self.new_tokens >= self.params.max_tokens:
-            return events + self.finish(FinishReason.LENGTH)
-        return events
+        reason = self._ended(repetition)
+        return events if reason is None else events + self.finish(reason)
+
+    def _ended(self, repetition: Repetition) -> FinishReason | None:
+        if self.text.stopped or (self.matcher is not None and self.matcher.complete):
+            return FinishReason.STOP
+        if self.params.end_loops and repetition is not NONE:
+            code = self.text.tail(len(self.tokens)).count(FENCE) % 2 == 1
+            if repetition.is_loop(self.text.tail(repetition.period), code=code):
+                return FinishReason.LOOP
+        return FinishReason.LENGTH if len(self.tokens) >= self.params.max_tokens else None
+
+    def _take_back(self, keep: int) -> bool:
+        """Forget token `keep`, which began a banned string, with all after it, and never draw it there again.
+
+        True when the session was rewound and computes anew; False when the logits at hand are those for the next
+        draw: the string began with the last token, or its beginning is out of reach and only its end is taken back.
+        """
+        appended = len(self.tokens) - 1
+        session = self.go_back(Position(self.session.end - (appended - keep))) if keep < appended else None
+        self.session = session or self.session
+        keep = appended if session is None else keep
+        self.taken_back = defaultdict(set, {i: tokens for i, tokens in self.taken_back.items() if i <= keep})
+        self.taken_back[keep].add(self.tokens[keep])
+        if self.matcher is not None:
+            self.matcher.take_back(len(self.tokens) - keep)
+        self.text.take_back(keep)
+        del self.tokens[keep:]
+        self.detokenizer, self.repetitions = Detokenizer(self.tokenizer), RepetitionFinder()
+        for token in self.tokens:
+            self.detokenizer.push(token)
+            self.repetitions.push(token)
+        return session is not None
 
     def finish(self, reason: FinishReason) -> list[EngineEvent]:
         """Flush what was held back and report the end."""
-        events = self._show(self.stops.push(self.detokenizer.flush()) + self.stops.flush())
+        events = self._show(self.text.push(self.detokenizer.flush()) + self.text.flush())
         now = time.perf_counter()
         first = self.first_token_at or now
         finished = AnswerFinished(
             self.session.id,
             reason,
-            "".join(self.text),
+            self.text.shown,
             self.prompt_tokens - self.prompt_left,
             self.new_tokens,
             first - self.began,
@@ -88,7 +155,4 @@ class Answer:
         return [*events, finished]
 
     def _show(self, text: str) -> list[EngineEvent]:
-        if not text:
-            return []
-        self.text.append(text)
-        return [TextDelta(self.session.id, text)]
+        return [TextDelta(self.session.id, text)] if text else []

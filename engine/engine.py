@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from engine.answer import Answer, Priority
 from engine.cache.kv_cache import KvCache
@@ -20,10 +21,10 @@ from engine.events import (
 )
 from engine.model.load import LoadedModel
 from engine.runner import Computed, EagerRunner
-from engine.sampling import SamplingParams
+from engine.sampling.constraint import Constraints
+from engine.sampling.params import SamplingParams
 from engine.scheduler import schedule
 from engine.session import Session
-from engine.text.detokenizer import Detokenizer
 from engine.text.template import Piece
 from engine.types import EngineError, MessageKey, Position, QuotaError, SessionId
 from engine.window import WindowShape, window_start
@@ -95,6 +96,7 @@ class Engine:
             host_images=config.host_bytes // self.pages.page_bytes,
         )
         self._runner = EagerRunner(model.decoder, self.pages, model.device)
+        self._constraints = Constraints(model.tokenizer, shape.vocab, model.stop_ids)
         self._chats: dict[SessionId, _Chat] = {}
         self._ids = itertools.count(1)
 
@@ -192,14 +194,18 @@ class Engine:
     ) -> None:
         """Begin to answer as message `key`; `step` does the work.
 
-        Raises EngineError when nothing has been said since the last answer, PoolFullError when every admitted chat is
-        answering; of those that are not, the one unused for longest is swapped out. An answer in the background waits
-        instead, and makes room for any other.
+        Raises EngineError when nothing has been said since the last answer, or for a constraint or a token to bias
+        that this model cannot follow; PoolFullError when every admitted chat is answering; of those that are not, the
+        one unused for longest is swapped out. An answer in the background waits instead, and makes room for any other.
         """
         chat = self._idle(session)
         opening = self.model.tokenizer.encode(self.model.template.generation)
         if not opening and not chat.session.pending:
             raise EngineError("there is nothing to answer in this chat: add a message first")
+        for token, _ in params.logit_bias:
+            if token >= self.model.config.vocab:
+                raise EngineError(f"logit_bias names token {token}; this model has {self.model.config.vocab} tokens")
+        matcher = self._constraints.matcher(params.constraint) if params.constraint is not None else None
         if priority is Priority.FOREGROUND and not self.cache.admitted(chat.session):
             self._make_room(self._answering(Priority.BACKGROUND))
             self._resume(chat, None)
@@ -209,9 +215,11 @@ class Engine:
             session=chat.session,
             key=key,
             params=params,
-            detokenizer=Detokenizer(self.model.tokenizer),
+            tokenizer=self.model.tokenizer,
             stop_ids=self.model.stop_ids,
             prompt_tokens=len(chat.session.pending),
+            matcher=matcher,
+            go_back=partial(self._go_back, chat),
             priority=priority,
         )
 
@@ -249,6 +257,20 @@ class Engine:
         chat.session = fresh
         if chat.answer is not None:
             chat.answer.moved_to(fresh)
+
+    def _go_back(self, chat: _Chat, end: Position) -> Session | None:
+        """Forget what was computed from `end` on; the session as it is then, with at least one token to compute.
+
+        None, changing nothing, when more than a page would have to be computed again.
+        """
+        before = chat.session
+        shorter = before.up_to(before.id, end)
+        if end - self.cache.find(shorter, end).position > self.config.page_size:
+            return None
+        shorter.told = before.told
+        chat.session = shorter
+        self._resume(chat, before)
+        return chat.session
 
     def _chat(self, session: SessionId) -> _Chat:
         if session not in self._chats:
@@ -293,7 +315,7 @@ class Engine:
             events.append(TokensEvicted(session.id, computed.evicted))
         if answer is None:
             return events
-        if not answer.new_tokens:
+        if answer.first_token_at is None:
             events.append(PromptRead(session.id, answer.prompt_tokens - len(session.pending), answer.prompt_tokens))
         if session.pending:
             return events

@@ -15,6 +15,10 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
+    LOOP = "loop"
+    """It repeated itself, see `engine.text.loops`."""
+    BLOCKED = "blocked"
+    """The constraint and the banned strings together allowed no further token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from engine import events
 from engine.cache.formats.kv_format import KvFormat
 from engine.engine import Engine, EngineConfig
 from engine.model.load import load_model, pick_device, pick_dtype
-from engine.sampling import SamplingParams
+from engine.sampling.params import SamplingParams
 from engine.types import EngineError, MessageKey, SessionId
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from engine.engine import Engine, EngineConfig
 from engine.events import AnswerFinished
 from engine.model.load import load_model
-from engine.sampling import SamplingParams
+from engine.sampling.params import SamplingParams
 from engine.types import MessageKey
 from tests.bench.report import median, report
 from tests.models import starter_file

@@ -7,7 +7,7 @@ import pytest
 
 from engine.engine import Engine, EngineConfig
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta
-from engine.sampling import SamplingParams
+from engine.sampling.params import SamplingParams
 from engine.text.template import ChatTemplate
 from engine.types import EngineError, MessageKey, QuotaError, SessionId
 from tests.engine.helpers import one_sentence

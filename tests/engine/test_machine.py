@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from engine.answer import Priority
 from engine.engine import Engine, EngineConfig
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
-from engine.sampling import SamplingParams
+from engine.sampling.params import SamplingParams
 from engine.session import Session
 from engine.types import EngineError, MessageKey, PoolFullError, QuotaError, SessionId
 from tests.engine.helpers import one_sentence, poison

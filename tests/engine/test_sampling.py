@@ -8,12 +8,26 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.sampling import SamplingParams, filtered, sample
+from engine.sampling.filters import filtered
+from engine.sampling.params import SamplingParams
+from engine.sampling.sampler import Sampler
 from engine.types import EngineError, Position
 from tests.engine.helpers import one_sentence
 
 LOGITS = torch.tensor([1.0, 2.5, -0.5, 2.0, 0.0, 1.5])
 DRAWS = 2500
+
+
+def probabilities_of(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    candidates = filtered(logits, params)
+    chances = torch.zeros(len(logits), dtype=torch.float64)
+    return chances.index_add(0, candidates.ids, torch.softmax(candidates.scores, 0))
+
+
+def sample(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
+    token = Sampler(params).draw(logits, [], Position(position))
+    assert token is not None
+    return token
 
 
 def exact(logits: torch.Tensor, params: SamplingParams) -> list[float]:
@@ -51,7 +65,7 @@ CASES = [
 @pytest.mark.parametrize("over", ["positions", "seeds"])
 def test_draws_follow_the_exact_probabilities(params: SamplingParams, over: str) -> None:
     want = exact(LOGITS, params)
-    torch.testing.assert_close(filtered(LOGITS, params), torch.tensor(want, dtype=torch.float64))
+    torch.testing.assert_close(probabilities_of(LOGITS, params), torch.tensor(want, dtype=torch.float64))
     counts = [0] * len(want)
     for n in range(DRAWS):
         seed, position = (11, n) if over == "positions" else (n, 11)
@@ -87,7 +101,9 @@ def test_seeds_and_positions_give_different_draws() -> None:
 
 
 def kept(logits: list[float], **filters: float) -> list[int]:
-    probabilities = filtered(torch.tensor(logits), SamplingParams(temperature=1.0, **filters))  # type: ignore[arg-type]
+    probabilities = probabilities_of(
+        torch.tensor(logits, dtype=torch.float32), SamplingParams(temperature=1.0, **filters)
+    )  # type: ignore[arg-type]
     assert float(probabilities.sum()) == pytest.approx(1)
     return [i for i, p in enumerate(probabilities.tolist()) if p > 0]
 
@@ -125,7 +141,7 @@ def test_a_tiny_temperature_is_greedy(temperature: float) -> None:
 def test_what_is_filtered_out_is_never_drawn(values: list[float], top_k: int, top_p: float) -> None:
     logits = torch.tensor(values)
     params = SamplingParams(temperature=1.0, top_k=top_k, top_p=top_p)
-    probabilities = filtered(logits, params)
+    probabilities = probabilities_of(logits, params)
     assert float(probabilities.sum()) == pytest.approx(1)
     best = (logits >= logits.max() - 1e-6) & (probabilities > 0)  # of equals only one need stay
     assert bool(best.any())

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from engine.engine import Engine, EngineConfig
 from engine.events import AnswerFinished, EngineEvent, FinishReason, TextDelta, TokensEvicted
 from engine.model.load import LoadedModel, load_model
-from engine.sampling import SamplingParams
+from engine.sampling.params import SamplingParams
 from engine.session import Session
 from engine.types import MessageKey, SessionId
 from tests.engine.helpers import poison

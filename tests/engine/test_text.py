@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from engine.text.stop import StopStrings
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as FastTokenizer
 
 from engine.text.detokenizer import REPLACEMENT, Detokenizer
-from engine.text.stop import StopStrings
 from engine.text.tokenizer import Tokenizer
 from tests.engine.tokenizers_for_tests import byte_level, byte_token, sentence_piece
 

@@ -1,0 +1,1 @@
+"""From logits to the next token: what may be drawn, how likely, and the draw itself."""
