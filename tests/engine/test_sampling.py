@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from engine.sampling.draw import gumbel
 from engine.sampling.filters import filtered
 from engine.sampling.params import SamplingParams
 from engine.sampling.sampler import Sampler
@@ -15,7 +18,7 @@ from engine.types import EngineError, Position
 from tests.engine.helpers import one_sentence
 
 LOGITS = torch.tensor([1.0, 2.5, -0.5, 2.0, 0.0, 1.5])
-DRAWS = 2500
+DRAWS = 1500
 
 
 def probabilities_of(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
@@ -31,11 +34,13 @@ def sample(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
 
 
 def exact(logits: torch.Tensor, params: SamplingParams) -> list[float]:
-    """Probabilities by hand: temperature, top-k, top-p, in that order."""
-    weights = [math.exp(x / params.temperature) for x in logits.tolist()]
+    """Probabilities by hand: temperature, min-p, top-k, top-p, in that order."""
+    high = float(logits.max())
+    weights = [math.exp((x - high) / params.temperature) for x in logits.tolist()]
     order = sorted(range(len(weights)), key=lambda i: (-weights[i], i))
+    order = [i for i in order if weights[i] >= params.min_p]
     if params.top_k:
-        order = order[: params.top_k]
+        order = [i for i in order if weights[i] >= weights[order[: params.top_k][-1]]]
     total, mass, kept = sum(weights[i] for i in order), 0.0, []
     for i in order:
         if mass >= params.top_p:
@@ -58,6 +63,8 @@ CASES = [
     SamplingParams(temperature=2.0, top_k=4),
     SamplingParams(temperature=1.0, top_p=0.8),
     SamplingParams(temperature=1.3, top_k=5, top_p=0.9),
+    SamplingParams(temperature=1.5, min_p=0.2),
+    SamplingParams(temperature=1.5, min_p=0.1, top_k=4, top_p=0.9),
 ]
 
 
@@ -69,8 +76,7 @@ def test_draws_follow_the_exact_probabilities(params: SamplingParams, over: str)
     counts = [0] * len(want)
     for n in range(DRAWS):
         seed, position = (11, n) if over == "positions" else (n, 11)
-        drawn = SamplingParams(params.temperature, params.top_k, params.top_p, seed)
-        counts[sample(LOGITS, drawn, Position(position))] += 1
+        counts[sample(LOGITS, replace(params, seed=seed), position)] += 1
     # The 0.9999 quantile of chi-square with 5 degrees of freedom (fewer where tokens are filtered out) is 25.7.
     assert chi_square(counts, want) < 25.7
 
@@ -125,6 +131,67 @@ def test_top_p() -> None:
     assert kept([1, 1, 1, 1], top_p=1e-9) == [0]
 
 
+def test_min_p() -> None:
+    shares = [math.log(0.5), math.log(0.25), math.log(0.05), math.log(0.2)]
+    assert kept(shares, min_p=0.45) == [0, 1]
+    assert kept(shares, min_p=0.11) == [0, 1, 3]
+    assert kept(shares, min_p=0.999) == [0]
+
+
+@given(
+    st.lists(st.floats(-9, 9, width=16), min_size=1, max_size=40),
+    st.floats(0.3, 3),
+    st.integers(0, 12),
+    st.floats(0.02, 1),
+    st.floats(0, 0.9),
+)
+def test_filters_are_those_of_the_plain_definition(
+    values: list[float], temperature: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    logits = torch.tensor(values)
+    params = SamplingParams(temperature, top_k, top_p, min_p=min_p)
+    got, want = probabilities_of(logits, params), torch.tensor(exact(logits, params), dtype=torch.float64)
+    # A threshold that is met to the last bit may fall either way.
+    cut = want[want > 0].min()
+    assert torch.allclose(got, want, atol=1e-6) or (got > 0).sum() != (want > 0).sum()
+    assert (got[want > 0] > 0).sum() >= (want > 0).sum() - (want == cut).sum()
+
+
+def test_many_equals_of_the_last_kept_one_stay() -> None:
+    assert kept([1.0] + [0.0] * 50 + [-1.0] * 50, top_k=3) == list(range(51))
+
+
+# --- the random numbers ---
+
+
+def test_they_are_splitmix64s() -> None:
+    """The published generator in plain integers, as it would number the tokens one after the other."""
+    mask, state = 2**64 - 1, 0
+    want = []
+    for _ in range(5):
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        z = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ z >> 27) * 0x94D049BB133111EB) & mask
+        uniform = ((z ^ z >> 31) // 2**12 + 0.5) / 2**52
+        want.append(-math.log(-math.log(uniform)))
+    # Seed 0 at position 0 is the state 0.
+    torch.testing.assert_close(gumbel(torch.arange(5), 0, Position(0)), torch.tensor(want, dtype=torch.float64))
+    assert want[0] == pytest.approx(-math.log(-math.log(0xE220A8397B1DCDAF / 2**64)), abs=1e-9)
+
+
+def test_a_token_draws_the_same_number_whoever_else_is_in_the_draw() -> None:
+    everything = gumbel(torch.arange(1000), 7, Position(123456789))
+    some = torch.tensor([999, 3, 500])
+    assert torch.equal(gumbel(some, 7, Position(123456789)), everything[some])
+
+
+def test_they_are_gumbels() -> None:
+    noise = torch.cat([gumbel(torch.arange(2000), seed, Position(t)) for seed in range(4) for t in (0, 1, 10**9)])
+    assert torch.isfinite(noise).all()
+    assert float(noise.mean()) == pytest.approx(0.5772, abs=0.04)  # Euler's constant
+    assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.1)
+
+
 def test_greedy_takes_the_best_and_no_noise() -> None:
     assert sample(LOGITS, SamplingParams(), Position(0)) == 1
     assert {sample(LOGITS, SamplingParams(seed=s), Position(s)) for s in range(20)} == {1}
@@ -160,9 +227,38 @@ def test_what_is_filtered_out_is_never_drawn(values: list[float], top_k: int, to
         {"top_p": 1.01},
         {"top_p": math.nan},
         {"max_tokens": 0},
+        {"min_p": -0.1},
+        {"min_p": 1.0},
+        {"min_p": math.nan},
+        {"repetition_penalty": 0.0},
+        {"repetition_penalty": math.inf},
+        {"presence_penalty": -2.1},
+        {"frequency_penalty": math.nan},
+        {"penalty_tokens": 0},
+        {"logit_bias": ((3, 101.0),)},
+        {"logit_bias": ((-1, 1.0),)},
+        {"banned": ("",)},
     ],
 )
-def test_wrong_numbers_are_refused_by_a_sentence(wrong: dict[str, float]) -> None:
+def test_wrong_values_are_refused_by_a_sentence(wrong: dict[str, Any]) -> None:
     with pytest.raises(EngineError) as refused:
-        SamplingParams(**wrong)  # type: ignore[arg-type]
+        SamplingParams(**wrong)
     assert next(iter(wrong)) in one_sentence(refused.value)
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    for params in (SamplingParams(), SamplingParams(temperature=1.0, top_k=2, top_p=0.9)):
+        with pytest.raises(EngineError) as refused:
+            Sampler(params).draw(torch.full((5,), math.nan), [], Position(1))
+        assert "NaN" in one_sentence(refused.value)
+
+
+def test_what_was_taken_back_is_not_drawn_again() -> None:
+    for params in (SamplingParams(), SamplingParams(temperature=1.0, top_k=3, top_p=0.9)):
+        sampler, taken = Sampler(params), set[int]()
+        for _ in range(len(LOGITS)):
+            token = sampler.draw(LOGITS, [], Position(3), taken)
+            assert token is not None
+            assert token not in taken
+            taken.add(token)
+        assert sampler.draw(LOGITS, [], Position(3), taken) is None

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from engine.text.stop import StopStrings
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as FastTokenizer
 
 from engine.text.detokenizer import REPLACEMENT, Detokenizer
+from engine.text.held import HeldText
 from engine.text.tokenizer import Tokenizer
 from tests.engine.tokenizers_for_tests import byte_level, byte_token, sentence_piece
 
@@ -126,23 +126,86 @@ def cut_at_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
     st.lists(st.integers(0, 30), max_size=30),
 )
 def test_streamed_text_is_the_text_before_the_first_stop(text: str, stops: list[str], cuts: list[int]) -> None:
-    held = StopStrings((*stops, ""))
+    held = HeldText((*stops, ""))
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     shown = "".join(held.push(text[i:j]) for i, j in pairwise(edges)) + held.flush()
-    assert (shown, held.matched) == cut_at_first_stop(text, stops)
-    if held.matched:
+    assert (shown, held.stopped) == cut_at_first_stop(text, stops)
+    assert held.shown == shown
+    if held.stopped:
         assert held.push("more") == held.flush() == ""
 
 
 @given(st.text("abc", max_size=30), st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4))
 def test_only_what_may_become_a_stop_is_held_back(text: str, stops: list[str]) -> None:
-    held, shown = StopStrings(tuple(stops)), ""
+    held, shown = HeldText(tuple(stops)), ""
     for character in text:
         shown += held.push(character)
-        if held.matched:
+        if held.stopped:
             return
     rest = text[len(shown) :]
     assert not rest or any(stop.startswith(rest) for stop in stops)
+
+
+# --- banned strings ---
+
+banned_strings = st.lists(st.text("abAB", min_size=1, max_size=4), min_size=1, max_size=4)
+token_texts = st.lists(st.text("abAB", max_size=3), max_size=40)
+
+
+@example(["ab", "xy"], ["bxyR", "xR"], ["abQ"], 0)
+@example(["x", " shi", "ver"], ["shiver"], [], 0)
+@given(
+    st.lists(st.text("abxR", max_size=3), max_size=30),
+    st.lists(st.text("abxyR", min_size=1, max_size=4), min_size=1, max_size=4),
+    st.lists(st.text("abxQ", min_size=1, max_size=4), max_size=2),
+    st.integers(0, 2**30),
+)
+def test_nothing_of_a_banned_string_is_shown(
+    tokens: list[str], banned: list[str], stops: list[str], choices: int
+) -> None:
+    """Whatever is written, taken back and written instead: shown text stays, and is that of the tokens that stayed."""
+    held, kept, shown = HeldText(tuple(stops), tuple(banned)), list[str](), ""
+    for token in tokens:
+        kept.append(token)
+        shown += held.push(token)
+        if held.stopped:
+            break
+        if held.banned_from is not None:
+            choices, last = choices // 2, choices % 2 == 1
+            keep = len(kept) - 1 if last else held.banned_from
+            assert "".join(kept[: held.banned_from]).startswith(shown)
+            held.take_back(keep)
+            del kept[keep:]
+        assert "".join(kept).startswith(shown)
+        assert not any(string.lower() in "".join(kept).lower() for string in banned)
+    shown += held.flush()
+    assert held.shown == shown
+    assert shown == cut_at_first_stop("".join(kept), stops)[0]
+    assert not any(string.lower() in shown.lower() for string in banned)
+
+
+@given(token_texts, banned_strings)
+def test_the_token_that_began_it_is_named(tokens: list[str], banned: list[str]) -> None:
+    held = HeldText((), tuple(banned))
+    for number, token in enumerate(tokens):
+        held.push(token)
+        if held.banned_from is not None:
+            folded = "".join(tokens[: number + 1]).lower()
+            hits = [(at + len(s), at) for s in banned if (at := folded.find(s.lower())) >= 0]
+            start = min(hits)[1]
+            before, began = "".join(tokens[: held.banned_from]), "".join(tokens[: held.banned_from + 1])
+            assert len(before) <= start < len(began)
+            return
+
+
+def test_letters_of_any_case_and_length_are_banned() -> None:
+    for text in ("As An AI", "as an ai"):
+        held = HeldText((), ("as an ai",))
+        held.push("İß ")
+        held.push(text)
+        assert held.banned_from == 1
+    held = HeldText((), ("STRASSE",))
+    assert held.push("straße") + held.flush() == "straße"
 
 
 # --- plain text ---
