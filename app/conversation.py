@@ -22,6 +22,7 @@ from app.events import (
 )
 from app.host import wire
 from app.host.host import Host
+from app.host.sampling import FinishReason, Sampling
 from app.host.stream import ChildDiedError, HostError, Stream
 from app.ids import ChatId, DocumentId, MessageId
 from app.prompt import prompt_message
@@ -42,7 +43,7 @@ class TurnOptions:
 
     model: str
     system: str
-    sampling: wire.Sampling
+    sampling: Sampling
     recall_tokens: int
     tokenizer_file: str
 
@@ -238,6 +239,13 @@ def _figures(finished: wire.Finished, model: str) -> Figures:
 
 
 def _status(finished: wire.Finished | None) -> MessageStatus:
-    if finished is None:
-        return MessageStatus.FAILED
-    return MessageStatus.STOPPED if finished.reason is wire.FinishReason.CANCELLED else MessageStatus.COMPLETE
+    return MessageStatus.FAILED if finished is None else _STATUS[finished.reason]
+
+
+_STATUS = {
+    FinishReason.STOP: MessageStatus.COMPLETE,
+    FinishReason.LENGTH: MessageStatus.COMPLETE,
+    FinishReason.CANCELLED: MessageStatus.STOPPED,
+    FinishReason.LOOP: MessageStatus.LOOPED,
+    FinishReason.BLOCKED: MessageStatus.BLOCKED,
+}

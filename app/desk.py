@@ -15,8 +15,9 @@ from app.drop.classify import Named, PathKind, classify
 from app.drop.explain import explain
 from app.drop.stage import DropError, Staged, stage, unstage
 from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Severity
+from app.host.sampling import Sampling
 from app.host.stream import HostError
-from app.host.wire import DocumentInfo, Passage, Sampling, SearchRequest, SearchResult, SourceKind, WindowView
+from app.host.wire import DocumentInfo, Passage, SearchRequest, SearchResult, SourceKind, WindowView
 from app.ids import ChatId, MessageId, new_chat_id
 from app.indexer import Indexer
 from app.outgoing import Outgoing, OutgoingQueues

@@ -33,7 +33,8 @@ class Priority(Enum):
 
 @dataclass(slots=True)
 class Answer:
-    """The running answer of a session. `key` names the message being written, `tokens` are those drawn so far.
+    """The running answer of a session. `key` names the message being written, `tokens` are those drawn so far,
+    from position `first` on.
 
     go_back: the session without what was computed from a position on; None when that is too far back.
     taken_back: for each index into `tokens`, tokens that began a banned string there.
@@ -53,12 +54,14 @@ class Answer:
     cancelled: bool = False
     began: float = field(default_factory=time.perf_counter)
     first_token_at: float | None = None
+    first: Position = field(init=False)
     detokenizer: Detokenizer = field(init=False)
     repetitions: RepetitionFinder = field(init=False)
     text: HeldText = field(init=False)
     sampler: Sampler = field(init=False)
 
     def __post_init__(self) -> None:
+        self.first = self.session.end
         self.detokenizer, self.repetitions = Detokenizer(self.tokenizer), RepetitionFinder()
         self.text = HeldText(self.params.stop, self.params.banned)
         self.sampler = Sampler(self.params, spared=self.stop_ids, matcher=self.matcher)
@@ -88,10 +91,11 @@ class Answer:
             self.first_token_at = time.perf_counter()
         events: list[EngineEvent] = []
         while True:
-            taken_back = self.taken_back[len(self.tokens)]
-            token = self.sampler.draw(logits, self.session.past, self.session.position, taken_back)
+            at = len(self.tokens)
+            token = self.sampler.draw(logits, self.session.past, self.session.position, self.taken_back[at])
             if token is None:
-                return events + self.finish(FinishReason.BLOCKED)
+                back = at > self.text.settled and self._take_back(at - 1)
+                return events if back else events + self.finish(FinishReason.BLOCKED)
             if token in self.stop_ids:
                 return events + self.finish(FinishReason.STOP)
             if self.matcher is not None:
@@ -101,7 +105,8 @@ class Answer:
             events += self._show(self.text.push(self.detokenizer.push(token)))
             if self.text.banned_from is None:
                 break
-            if self._take_back(self.text.banned_from):
+            # Under a constraint another way may open late: the last token first, those before it when none is left.
+            if self._take_back(at if self.matcher is not None else self.text.banned_from):
                 return events
         self.session.append(self.key, [token])
         reason = self._ended(repetition)
@@ -119,13 +124,15 @@ class Answer:
     def _take_back(self, keep: int) -> bool:
         """Forget token `keep`, which began a banned string, with all after it, and never draw it there again.
 
-        True when the session was rewound and computes anew; False when the logits at hand are those for the next
-        draw: the string began with the last token, or its beginning is out of reach and only its end is taken back.
+        True when the session went back and computes anew; False when the logits at hand are those for the next draw,
+        because the string began with the last token or its beginning is too far back and only its end is taken back.
         """
-        appended = len(self.tokens) - 1
-        session = self.go_back(Position(self.session.end - (appended - keep))) if keep < appended else None
+        computed = len(self.session.past) - self.first
+        session = self.go_back(Position(self.first + keep)) if keep < computed else None
+        if session is None and computed == len(self.tokens):
+            return False
         self.session = session or self.session
-        keep = appended if session is None else keep
+        keep = computed if session is None else keep
         self.taken_back = defaultdict(set, {i: tokens for i, tokens in self.taken_back.items() if i <= keep})
         self.taken_back[keep].add(self.tokens[keep])
         if self.matcher is not None:

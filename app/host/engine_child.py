@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.host import wire
 from app.host.frames import Call, CallId, Result, Stop
+from app.host.sampling import FinishReason, JsonSchema, Regex, Sampling
 from app.host.serve import Channel
 from app.host.sessions import SessionBook
 from app.ids import ChatId, MessageId
@@ -18,6 +19,7 @@ from engine import events
 from engine.cache.formats.kv_format import KvFormat
 from engine.engine import Engine, EngineConfig
 from engine.model.load import load_model, pick_device, pick_dtype
+from engine.sampling import params
 from engine.sampling.params import SamplingParams
 from engine.types import EngineError, MessageKey, SessionId
 
@@ -114,17 +116,8 @@ class EngineChild:
 
     def _begin(self, call: CallId, request: wire.GenerateRequest) -> None:
         engine, book = self._ready()
-        s = request.sampling
-        params = SamplingParams(
-            temperature=s.temperature,
-            top_k=s.top_k,
-            top_p=s.top_p,
-            seed=s.seed if s.seed is not None else int.from_bytes(os.urandom(6)),
-            max_tokens=s.max_tokens,
-            stop=s.stop,
-        )
         session = book.prepare(request, frozenset(self._running))
-        engine.generate(session, MessageKey(request.answer), params)
+        engine.generate(session, MessageKey(request.answer), sampling_params(request.sampling))
         self._running[session] = _Running(call, request)
 
     def _prepare(self, request: wire.PrepareRequest) -> wire.Prepared:
@@ -171,7 +164,7 @@ class EngineChild:
         del self._running[event.session]
         self._send_window(running, True)
         finished = wire.Finished(
-            wire.FinishReason(event.reason.value),
+            FinishReason(event.reason.value),
             event.prompt_tokens,
             event.new_tokens,
             event.prefill_seconds,
@@ -215,6 +208,34 @@ class EngineChild:
                 wire.WindowSegment(None if m.key is None else MessageId(m.key), m.visible, m.total) for m in w.messages
             ),
         )
+
+
+def sampling_params(sampling: Sampling) -> SamplingParams:
+    """The engine's words for it. Raises EngineError for a value that is not allowed."""
+    match sampling.constraint:
+        case JsonSchema(text):
+            constraint: params.Constraint | None = params.JsonSchema(text)
+        case Regex(pattern):
+            constraint = params.Regex(pattern)
+        case None:
+            constraint = None
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        seed=sampling.seed if sampling.seed is not None else int.from_bytes(os.urandom(6)),
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        penalty_tokens=sampling.penalty_tokens,
+        logit_bias=sampling.logit_bias,
+        banned=sampling.banned,
+        constraint=constraint,
+        end_loops=sampling.end_loops,
+    )
 
 
 if __name__ == "__main__":

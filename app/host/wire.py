@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from time import localtime, strftime
 
+from app.host.sampling import FinishReason, Sampling
 from app.ids import ChatId, DocumentId, JobId, MessageId
 
 
@@ -28,18 +29,6 @@ class PromptMessage:
     id: MessageId
     role: Role
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is drawn. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 switch those off."""
-
-    temperature: float = 0.7
-    top_k: int = 40
-    top_p: float = 0.95
-    seed: int | None = None
-    max_tokens: int = 512
-    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +131,6 @@ class Evicted:
     first: int
     last: int
     messages: tuple[MessageId, ...]
-
-
-class FinishReason(StrEnum):
-    """Why an answer ended."""
-
-    STOP = "stop"
-    LENGTH = "length"
-    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ _NOTES = {
     MessageStatus.STOPPED: "stopped",
     MessageStatus.INTERRUPTED: "interrupted",
     MessageStatus.FAILED: "failed",
+    MessageStatus.LOOPED: "ended because it was repeating itself",
+    MessageStatus.BLOCKED: "ended because nothing was allowed to follow",
 }
 
 

@@ -19,6 +19,10 @@ class MessageStatus(StrEnum):
     INTERRUPTED = "interrupted"
     """The program died while it streamed; recovered from the journal."""
     FAILED = "failed"
+    LOOPED = "looped"
+    """It repeated itself and was ended: what there is of it stays."""
+    BLOCKED = "blocked"
+    """What the answer must match and what it must not say left no way on."""
 
 
 @dataclass(frozen=True, slots=True)

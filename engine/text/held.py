@@ -32,6 +32,11 @@ class HeldText:
         """All that was shown so far."""
         return self._text[: self._shown]
 
+    @property
+    def settled(self) -> int:
+        """How many tokens cannot be taken back any more, because their text was shown."""
+        return bisect_right(self._ends, self._shown) if self._shown else 0
+
     def tail(self, tokens: int) -> str:
         """The text of the last tokens, shown or not."""
         return self._text[self._ends[-tokens - 1] if tokens < len(self._ends) else 0 :]

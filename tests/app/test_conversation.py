@@ -10,11 +10,12 @@ import pytest
 from app.conversation import Conversation, TurnOptions
 from app.events import Event, MessageAdded, Notice
 from app.host import wire
+from app.host.sampling import Sampling
 from app.host.stream import CallFailedError
 from app.ids import new_chat_id
 from app.store.store import Store
 
-OPTIONS = TurnOptions("tiny", "s", wire.Sampling(0.0, 0, 1.0, 1, 8), 200, "tokenizer.json")
+OPTIONS = TurnOptions("tiny", "s", Sampling(0.0, 0, 1.0, 1, 8), 200, "tokenizer.json")
 
 
 class Child:

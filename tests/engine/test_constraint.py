@@ -204,12 +204,20 @@ def test_a_constrained_answer_always_parses(tiny: Tiny, params: SamplingParams) 
     assert is_one(json.loads(finished.text), SMALL)
 
 
-def test_when_nothing_may_follow_the_answer_says_so(tiny: Tiny) -> None:
-    engine = Engine(tiny.ours, EngineConfig(quota_tokens=256))
-    blocked = answer(engine, SamplingParams(constraint=Regex("abc"), banned=("abc",)))
-    assert (blocked.reason, "abc" in blocked.text) == (FinishReason.BLOCKED, False)
-    free = answer(engine, SamplingParams(constraint=Regex("abc|abd"), banned=("abc",)))
-    assert (free.reason, free.text) == (FinishReason.STOP, "abd")
+def test_a_banned_string_bends_a_constrained_answer(tiny: Tiny) -> None:
+    engine = Engine(tiny.ours, EngineConfig(quota_tokens=256, page_size=4))
+    wanted = tuple((tiny.ours.tokenizer.encode_plain(c)[0], 90.0) for c in "abcd")
+
+    def under(pattern: str, *banned: str) -> tuple[FinishReason, str]:
+        finished = answer(engine, SamplingParams(constraint=Regex(pattern), banned=banned, logit_bias=wanted))
+        engine.check()
+        return finished.reason, finished.text
+
+    assert under("abc|xy") == (FinishReason.STOP, "abc")
+    assert under("abc|abx", "abc") == (FinishReason.STOP, "abx")
+    assert under("abcdabcd|xyx", "abcdabcd") == (FinishReason.STOP, "xyx")
+    assert under("(abcd){30}x|yy", "dx") == (FinishReason.BLOCKED, "abcd" * 29 + "abc")
+    assert under("abc", "abc") == (FinishReason.BLOCKED, "")
 
 
 @pytest.mark.slow

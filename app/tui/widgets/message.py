@@ -29,6 +29,8 @@ _ENDINGS = {
     MessageStatus.STOPPED: "stopped",
     MessageStatus.INTERRUPTED: "interrupted: the program ended while this was written",
     MessageStatus.FAILED: "failed",
+    MessageStatus.LOOPED: "ended: the answer was repeating itself",
+    MessageStatus.BLOCKED: "ended: what it must match and what it must not say left no way on",
 }
 
 
