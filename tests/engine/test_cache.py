@@ -9,7 +9,7 @@ import torch
 
 from engine.engine import Engine, EngineConfig
 from engine.events import AnswerFinished
-from engine.sampling import SamplingParams
+from engine.sampling.params import SamplingParams
 from engine.types import EngineError, MessageKey, SessionId
 from tests.engine.helpers import one_sentence, poison
 from tests.engine.tiny import Tiny

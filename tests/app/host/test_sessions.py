@@ -16,7 +16,7 @@ from app.host.wire import GenerateRequest, PromptMessage, Role, Sampling
 from app.ids import ChatId, MessageId
 from engine.engine import Engine, EngineConfig
 from engine.model.load import LoadedModel, load_model
-from engine.sampling import SamplingParams
+from engine.sampling.params import SamplingParams
 from engine.types import MessageKey, SessionId
 from tests.engine.tiny import CPU, write_llama
 
