@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from engine.cache.pages import Pages
+from engine.model.config import Scoring
 from engine.model.decoder import Attend
 from engine.session import Session, SlotRange
 from engine.types import Position
+from engine.window import Sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,42 +46,52 @@ class PrefillChunk:
     hidden: Tensor
 
 
-def decode_row(session: Session, start: Position) -> DecodeRow:
-    """The plan for the token at `session.position`, whose window begins at `start`."""
+def decode_row(session: Session, seen: Sight) -> DecodeRow:
+    """The plan for the token at `session.position`, which sees `seen`."""
     t, sinks = session.position, session.shape.sinks
     return DecodeRow(
         slot=session.slot(t),
-        sinks=session.slot_ranges(Position(0), Position(min(sinks, t + 1))),
-        window=session.slot_ranges(start, Position(t + 1)) if t >= sinks else [],
+        sinks=session.slot_ranges(seen.sink, Position(min(sinks, t + 1))),
+        window=session.slot_ranges(seen.start, Position(t + 1)) if t >= sinks else [],
     )
 
 
-def prefill_chunk(session: Session, starts: list[Position], device: torch.device) -> PrefillChunk:
-    """The plan for the next `len(starts)` tokens; `starts[i]` is start(t) of the i-th."""
-    first, count, sinks = session.position, len(starts), session.shape.sinks
+def prefill_chunk(session: Session, seen: list[Sight], device: torch.device) -> PrefillChunk:
+    """The plan for the next `len(seen)` tokens; `seen[i]` is what the i-th sees."""
+    first, count, sinks = session.position, len(seen), session.shape.sinks
     end = Position(first + count)
     ranges = session.slot_ranges(first, end)
     slots = torch.cat([torch.arange(r.first, r.end) for r in ranges])
     own = torch.arange(first, end)
+    sink, start = min(s.sink for s in seen), min(s.start for s in seen)
     if first < sinks:
-        earlier, sink_count = torch.arange(first), int(first)
-        sink_ranges, window_ranges = session.slot_ranges(Position(0), first), []
+        earlier, sink_count = torch.arange(sink, first), first - sink
+        sink_ranges, window_ranges = session.slot_ranges(sink, first), []
     else:
-        earlier = torch.cat((torch.arange(sinks), torch.arange(starts[0], first)))
-        sink_count = sinks
-        sink_ranges = session.slot_ranges(Position(0), Position(sinks))
-        window_ranges = session.slot_ranges(starts[0], first)
+        earlier = torch.cat((torch.arange(sink, sinks), torch.arange(start, first)))
+        sink_count = sinks - sink
+        sink_ranges = session.slot_ranges(sink, Position(sinks))
+        window_ranges = session.slot_ranges(start, first)
     keys = torch.cat((earlier, own))
-    visible = (keys[None] < sinks) | (keys[None] >= torch.tensor(starts)[:, None])
+    sink_from, ring_from = (
+        torch.tensor(begin)[:, None] for begin in zip(*((s.sink, s.start) for s in seen), strict=True)
+    )
+    visible = torch.where(keys[None] < sinks, keys[None] >= sink_from, keys[None] >= ring_from)
     hidden = ~(visible & (keys[None] <= own[:, None]))
     return PrefillChunk(slots.to(device), sink_ranges, window_ranges, sink_count, hidden.to(device))
+
+
+def scored(products: Tensor, scoring: Scoring) -> Tensor:
+    """Scores of the products of queries and keys, float32, in place."""
+    scores = products.mul_(scoring.scale)
+    return scores if scoring.cap is None else scores.div_(scoring.cap).tanh_().mul_(scoring.cap)
 
 
 class DecodeInPlace:
     """One token of each session, over its runs of slots where they lie."""
 
-    def __init__(self, pages: Pages, rows: list[DecodeRow], scale: float) -> None:
-        self._pages, self._rows, self._scale = pages, rows, scale
+    def __init__(self, pages: Pages, rows: list[DecodeRow], scoring: Scoring) -> None:
+        self._pages, self._rows, self._scoring = pages, rows, scoring
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[sessions, kv_heads, head_dim]`; returns `[sessions, q_heads, head_dim]`."""
@@ -97,7 +109,7 @@ class DecodeInPlace:
         runs = row.sinks + row.window
         queries = [sink] * len(row.sinks) + [window] * len(row.window)
         scores = [torch.bmm(q, k[:, r.first : r.end].mT) for r, q in zip(runs, queries, strict=True)]
-        weights = torch.softmax(torch.cat(scores, dim=-1).float().mul_(self._scale), dim=-1).to(v.dtype)
+        weights = torch.softmax(scored(torch.cat(scores, dim=-1).float(), self._scoring), dim=-1).to(v.dtype)
         parts = torch.split(weights, [r.end - r.first for r in runs], dim=-1)
         mixed = torch.bmm(parts[0], v[:, runs[0].first : runs[0].end])
         for part, r in zip(parts[1:], runs[1:], strict=True):
@@ -108,9 +120,9 @@ class DecodeInPlace:
 class PagedAttention:
     """The `Attend` of one forward pass: `count` decode tokens first, attended by `decode`, then at most one chunk."""
 
-    def __init__(self, pages: Pages, decode: Attend, count: int, chunk: PrefillChunk | None, scale: float) -> None:
+    def __init__(self, pages: Pages, decode: Attend, count: int, chunk: PrefillChunk | None, scoring: Scoring) -> None:
         self._pages, self._decode, self._count = pages, decode, count
-        self._chunk, self._scale = chunk, scale
+        self._chunk, self._scoring = chunk, scoring
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
@@ -150,10 +162,21 @@ class PagedAttention:
 
         n = chunk.sink_count
         if q_sink is q_window or n == 0:
-            scored = scores(q_window, keys)
+            products = scores(q_window, keys)
         else:
-            scored = torch.cat((scores(q_sink, keys[:, :n]), scores(q_window, keys[:, n:])), dim=-1)
-        scored = scored.mul_(self._scale).masked_fill_(chunk.hidden, float("-inf"))
-        weights = torch.softmax(scored, dim=-1).to(values.dtype).view(kv_heads, group * tokens, -1)
+            products = torch.cat((scores(q_sink, keys[:, :n]), scores(q_window, keys[:, n:])), dim=-1)
+        products = scored(products, self._scoring).masked_fill_(chunk.hidden, float("-inf"))
+        weights = torch.softmax(products, dim=-1).to(values.dtype).view(kv_heads, group * tokens, -1)
         mixed = torch.bmm(weights, values).view(kv_heads, group, tokens, dim)
         return mixed.permute(2, 0, 1, 3).reshape(tokens, kv_heads * group, dim)
+
+
+class AttentionByWindow:
+    """The `Attend` of a model whose layers differ in their native windows: each layer's own among `attentions`."""
+
+    def __init__(self, attentions: dict[int | None, Attend], windows: list[int | None]) -> None:
+        self._of_layer = [attentions[window] for window in windows]
+
+    def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """As the layer's own."""
+        return self._of_layer[layer](layer, q_window, q_sink, k, v)

@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 
 from engine.cache.pages import Pages
+from engine.model.config import Scoring
 from engine.session import Session
-from engine.types import Position
+from engine.window import Sight
 from kernels.paged_attention import decode_splits, paged_decode
 
 
 class DecodeByKernel:
     """One token of each session, by `kernels.paged_attention`."""
 
-    def __init__(self, pages: Pages, sessions: list[Session], starts: list[Position], scale: float) -> None:
-        self._pages, self._scale = pages, scale
+    def __init__(self, pages: Pages, sessions: list[Session], seen: list[Sight], scoring: Scoring) -> None:
+        self._pages, self._scoring = pages, scoring
         device = pages.k.device
         longest = max(len(session.table) for session in sessions)
         self._table = torch.tensor(
@@ -27,7 +28,8 @@ class DecodeByKernel:
         )
         self._page_pos = torch.tensor([_page_pos(s, longest) for s in sessions], dtype=torch.int64, device=device)
         self._sinks = _row([s.shape.sinks for s in sessions], device)
-        self._start = _row(starts, device)
+        self._sink_start = _row([s.sink for s in seen], device)
+        self._start = _row([s.start for s in seen], device)
         self._position = _row([s.position for s in sessions], device)
         self._slots = _row([s.slot(s.position) for s in sessions], device)
         processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
@@ -48,7 +50,9 @@ class DecodeByKernel:
             self._sinks,
             self._start,
             self._position,
-            scale=self._scale,
+            sink_start=self._sink_start,
+            scale=self._scoring.scale,
+            cap=self._scoring.cap,
             splits=self._splits,
         )
 

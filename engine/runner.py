@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.attention import DecodeInPlace, PagedAttention, decode_row, prefill_chunk
+from engine.attention import AttentionByWindow, DecodeInPlace, PagedAttention, decode_row, prefill_chunk
 from engine.attention_gpu import DecodeByKernel
 from engine.cache.pages import Pages
+from engine.model.config import Scoring
 from engine.model.decoder import Attend, Decoder, Phases
 from engine.model.rope import Rope
 from engine.scheduler import Schedule
 from engine.session import EvictedSpan, Session
 from engine.types import Position
-from engine.window import sink_phase
+from engine.window import Sight, sight, sink_phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,18 @@ class Computed:
     evicted: EvictedSpan | None
 
 
-PlanDecode = Callable[[Pages, list[Session], list[Position], float], Attend]
-"""plan(pages, sessions, start of each one's window, scale): the attention of their next tokens."""
+PlanDecode = Callable[[Pages, list[Session], list[Sight], Scoring], Attend]
+"""plan(pages, sessions, what each one's next token sees, scoring): the attention of those tokens."""
 
 
-def in_place(pages: Pages, sessions: list[Session], starts: list[Position], scale: float) -> Attend:
+def in_place(pages: Pages, sessions: list[Session], seen: list[Sight], scoring: Scoring) -> Attend:
     """Plain torch, where the pages lie: the CPU's way."""
-    return DecodeInPlace(pages, [decode_row(s, start) for s, start in zip(sessions, starts, strict=True)], scale)
+    return DecodeInPlace(pages, [decode_row(session, s) for session, s in zip(sessions, seen, strict=True)], scoring)
 
 
-def by_kernel(pages: Pages, sessions: list[Session], starts: list[Position], scale: float) -> Attend:
+def by_kernel(pages: Pages, sessions: list[Session], seen: list[Sight], scoring: Scoring) -> Attend:
     """The Triton kernel: the GPU's way."""
-    return DecodeByKernel(pages, sessions, starts, scale) if sessions else in_place(pages, sessions, starts, scale)
+    return DecodeByKernel(pages, sessions, seen, scoring) if sessions else in_place(pages, sessions, seen, scoring)
 
 
 class EagerRunner:
@@ -50,7 +51,8 @@ class EagerRunner:
     ) -> None:
         self._decoder, self._pages, self._device = decoder, pages, device
         self._plan_decode = plan_decode or (by_kernel if device.type == "cuda" else in_place)
-        self._rope = Rope(decoder.config.rope, decoder.config.head_dim, device)
+        self._ropes = [Rope(rope, decoder.config.head_dim, device) for rope in decoder.config.ropes]
+        self._windows = [kind.window for kind in decoder.config.layer_kinds]
 
     @torch.inference_mode()
     def run(self, schedule: Schedule) -> list[Computed]:
@@ -59,19 +61,29 @@ class EagerRunner:
         if schedule.prefill is not None:
             work.append((schedule.prefill.session, schedule.prefill.count))
         starts = [session.starts(session.position, Position(session.position + count)) for session, count in work]
-        prefill, count, scale = schedule.prefill, len(schedule.decode), self._decoder.config.head_dim**-0.5
-        chunk = prefill_chunk(prefill.session, starts[-1], self._device) if prefill else None
-        decode = self._plan_decode(self._pages, schedule.decode, [begin[0] for begin in starts[:count]], scale)
-        attention = PagedAttention(self._pages, decode, count, chunk, scale)
+        attentions = {window: self._attention(schedule, starts, window) for window in self._decoder.config.windows}
         ids = [token for session, count in work for token in session.pending[:count]]
         tokens = torch.tensor(ids, device=self._device)
-        hidden = self._decoder.forward(tokens, self._phases(work, starts), attention)
+        phases = self._phases(work, starts)
+        hidden = self._decoder.forward(tokens, phases, AttentionByWindow(attentions, self._windows))
         ends = torch.tensor([count for _, count in work]).cumsum(0) - 1
         logits = self._decoder.logits(hidden[ends.to(self._device)])
         return [
             Computed(session, logits[i], session.advance(count, starts[i][-1]))
             for i, (session, count) in enumerate(work)
         ]
+
+    def _attention(self, schedule: Schedule, starts: list[list[Position]], native: int | None) -> Attend:
+        """The attention of the layers whose native window is `native`."""
+
+        def seen(session: Session, begin: list[Position]) -> list[Sight]:
+            return [sight(session.shape, Position(session.position + i), s, native) for i, s in enumerate(begin)]
+
+        count, scoring, prefill = len(schedule.decode), self._decoder.config.scoring, schedule.prefill
+        rows = [seen(session, begin)[0] for session, begin in zip(schedule.decode, starts[:count], strict=True)]
+        decode = self._plan_decode(self._pages, schedule.decode, rows, scoring)
+        chunk = prefill_chunk(prefill.session, seen(prefill.session, starts[-1]), self._device) if prefill else None
+        return PagedAttention(self._pages, decode, count, chunk, scoring)
 
     def _phases(self, work: list[tuple[Session, int]], starts: list[list[Position]]) -> Phases:
         window: list[Position] = []
@@ -80,5 +92,5 @@ class EagerRunner:
             for t, start in zip(range(session.position, session.position + count), begin, strict=True):
                 window.append(Position(t))
                 sink.append(sink_phase(session.shape, Position(t), start))
-        same = window == sink
-        return Phases(self._rope.rotation(window), None if same else self._rope.rotation(sink))
+        turned = tuple(rope.rotation(window) for rope in self._ropes)
+        return Phases(turned, None if window == sink else tuple(rope.rotation(sink) for rope in self._ropes))

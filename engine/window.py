@@ -12,6 +12,9 @@ mlx-lm #390 are what happens otherwise).
 
 Sinks after StreamingLLM (arXiv 2309.17453): the first tokens draw attention whatever they say, so they stay.
 
+A layer that has a sliding window of its own (Mistral, Gemma's local layers) sees of this only what lies less than
+`native` tokens back; see `sight`.
+
 Example: P = 4, S = 4, R = 3 (12 ring tokens), one long message. Position 15 still sees 4..15; position 16 needs
 the page that held 4..7, so start(16) = 8.
 """
@@ -93,6 +96,38 @@ def window_start(shape: WindowShape, t: Position, boundaries: Sequence[Position]
         return edge
     cut_message = boundaries[i] - boundaries[i - 1]
     return boundaries[i] if cut_message <= shape.ring_tokens // 2 else edge
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one token sees in one layer: the sinks [sink, S) and the ring [start, t]; at t < S it is [sink, t]."""
+
+    sink: Position
+    start: Position
+
+
+def sight(shape: WindowShape, t: Position, start: Position, native: int | None) -> Sight:
+    """What the token at t, whose window begins at `start`, sees in a layer with a native window of `native` tokens
+    (itself included; None for no such window).
+
+    Distances are those that the rotation has (see `sink_phase`): to ring tokens the absolute ones, to sinks those
+    inside the cache, in which the sinks stand right before `start`. So
+
+    - nothing evicted yet: [0, t] ∩ (t - native, t], as in transformers;
+    - a native window at least as long as the quota hides nothing, ever: the quota is the smaller, and sinks stay
+      visible, as they must where the window slides;
+    - a native window shorter than the ring ends inside the ring: no sinks, as the model was trained;
+    - one that ends between shows the last few sinks, as many as it still reaches.
+
+    The pages stay the session's own and the same for all layers: a local layer only looks at fewer of them.
+
+    Example: S = 4, `start` = 8, t = 15. A native window of 10 shows 8..15 and sinks 2 and 3, which stand at distances
+    8 and 9; one of 5 shows 11..15.
+    """
+    if native is None:
+        return Sight(Position(0), start)
+    sink = max(0, sink_phase(shape, t, start) - native + 1)
+    return Sight(Position(min(shape.sinks, sink)), Position(max(start, t - native + 1)))
 
 
 def sink_phase(shape: WindowShape, t: Position, start: Position) -> Position:

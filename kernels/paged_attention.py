@@ -41,8 +41,8 @@ _TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 def _attend(
     state: tl.tuple, q: tl.tensor, k_head: tl.tensor, v_head: tl.tensor, k_strides: tl.tuple, v_strides: tl.tuple,
     table: tl.tensor, page_pos: tl.tensor, first: tl.tensor, end: tl.tensor, low: tl.tensor, high: tl.tensor,
-    scale: tl.tensor, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, SPLITS: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    scale: tl.tensor, cap: tl.tensor, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, SPLITS: tl.constexpr,
+    CAPPED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ) -> tl.tuple:  # fmt: skip
     """Fold tiles first, first + SPLITS, ... < end into (max, sum, acc); a slot counts when low <= position <= high."""
     row_max, row_sum, acc = state
@@ -56,6 +56,8 @@ def _attend(
         read = seen[:, None] & (dim < HEAD_DIM)
         k = tl.load(k_head + page * k_strides[1] + slot[:, None] * k_strides[2] + dim, mask=read, other=0.0)
         scores = dot(q, tl.trans(k)) * scale
+        if CAPPED:
+            scores = cap * (1.0 - 2.0 / (tl.exp2(scores) + 1.0))  # cap * tanh, its own factors folded into scale
         scores = tl.where(seen[None, :], scores, float("-inf"))
         new_max = tl.maximum(row_max, tl.max(scores, 1))
         base = tl.where(new_max == float("-inf"), 0.0, new_max)  # -inf - -inf is NaN: nothing was seen so far
@@ -72,9 +74,10 @@ def _attend(
 @jit
 def _decode_split(
     q_window: tl.tensor, q_sink: tl.tensor, k_pages: tl.tensor, v_pages: tl.tensor, page_table: tl.tensor,
-    page_pos: tl.tensor, sink_tokens: tl.tensor, start: tl.tensor, position: tl.tensor, out: tl.tensor,
-    out_lse: tl.tensor, table_len: tl.tensor, scale: tl.tensor, k_strides: tl.tuple, v_strides: tl.tuple,
-    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, SPLITS: tl.constexpr,
+    page_pos: tl.tensor, sink_tokens: tl.tensor, sink_start: tl.tensor, start: tl.tensor, position: tl.tensor,
+    out: tl.tensor, out_lse: tl.tensor, table_len: tl.tensor, scale: tl.tensor, cap: tl.tensor, k_strides: tl.tuple,
+    v_strides: tl.tuple, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr,
+    SPLITS: tl.constexpr, CAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ) -> None:  # fmt: skip
     """One split of one session and KV head: its normalised output and the log2 of its softmax sum."""
@@ -96,8 +99,9 @@ def _decode_split(
     sink_tiles = tl.cdiv(sinks_seen, BLOCK_N).to(tl.int32)
     q = tl.load(q_sink + q_offset, mask=held, other=0.0)
     state = _attend(
-        state, q, k_head, v_head, k_strides, v_strides, table, starts, split, sink_tiles, 0, sinks_seen - 1,
-        scale, HEAD_DIM, PAGE_SIZE, SPLITS, BLOCK_N, BLOCK_D,
+        state, q, k_head, v_head, k_strides, v_strides, table, starts, split, sink_tiles,
+        tl.load(sink_start + session), sinks_seen - 1, scale, cap, HEAD_DIM, PAGE_SIZE, SPLITS, CAPPED, BLOCK_N,
+        BLOCK_D,
     )  # fmt: skip
     ring_first = tl.cdiv(sinks, PAGE_SIZE).to(tl.int32)
     ring_pages = tl.cdiv(tl.maximum(t + 1 - sinks, 0), PAGE_SIZE)
@@ -105,7 +109,8 @@ def _decode_split(
     q = tl.load(q_window + q_offset, mask=held, other=0.0)
     row_max, row_sum, acc = _attend(
         state, q, k_head, v_head, k_strides, v_strides, table, starts, ring_first * TILES + split,
-        ring_end * TILES, tl.load(start + session), t, scale, HEAD_DIM, PAGE_SIZE, SPLITS, BLOCK_N, BLOCK_D,
+        ring_end * TILES, tl.load(start + session), t, scale, cap, HEAD_DIM, PAGE_SIZE, SPLITS, CAPPED, BLOCK_N,
+        BLOCK_D,
     )  # fmt: skip
 
     empty = row_sum == 0.0
@@ -184,7 +189,9 @@ def paged_decode(
     start: Tensor,
     position: Tensor,
     *,
+    sink_start: Tensor | None = None,
     scale: float | None = None,
+    cap: float | None = None,
     splits: int = 1,
 ) -> Tensor:
     """Attention of one token a session over its pages, by the Triton kernel; `[sessions, q_heads, head_dim]`.
@@ -197,13 +204,15 @@ def paged_decode(
       A row shorter than table_len is padded with page_pos -1.
     - `sink_tokens`, `start`, `position`: int64 `[sessions]`: S, the first visible ring position (>= S), and t.
       A row with position -1 is unused, as in a graph captured for more sessions: its output is 0.
-    - `scale`: factor on the scores, head_dim ** -0.5 unless given. `splits`: programs a session and KV head, at most
-      MAX_SPLITS; see `decode_splits`.
+    - `sink_start`: int64 `[sessions]`, the first sink that is seen (in a layer with a native window); 0 unless given.
+    - `scale`: factor on the scores, head_dim ** -0.5 unless given. `cap`: the soft cap, cap * tanh(score / cap), of
+      Gemma 2. `splits`: programs a session and KV head, at most MAX_SPLITS; see `decode_splits`.
 
     Slots that the token does not see are never read, whatever they hold. Raises ValueError naming the argument that is
     wrong, and KernelUnavailableError on a device without the kernel.
     """
-    shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, start, position)
+    sink_start = torch.zeros_like(start) if sink_start is None else sink_start
+    shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, sink_start, start, position)
     _check_served(shape, splits)
     require("paged_decode", "paged_decode_torch", q_window.device)
 
@@ -213,13 +222,14 @@ def paged_decode(
     if splits > 1:
         partial = out.new_empty((rows, splits, shape.head_dim), dtype=torch.float32)
         lse = out.new_empty((rows, splits), dtype=torch.float32)
-    scale = shape.head_dim**-0.5 if scale is None else scale
+    scale = (shape.head_dim**-0.5 if scale is None else scale) * math.log2(math.e)
     with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
         _decode_split[(splits, shape.kv_heads, shape.sessions)](
-            q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, start, position, partial, lse,
-            shape.table_len, scale * math.log2(math.e), k_pages.stride()[:3], v_pages.stride()[:3],
+            q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, sink_start, start, position,
+            partial, lse, shape.table_len, scale if cap is None else 2 * scale / cap, (cap or 0.0) * math.log2(math.e),
+            k_pages.stride()[:3], v_pages.stride()[:3],
             GROUP=shape.group, HEAD_DIM=shape.head_dim, PAGE_SIZE=shape.page_size, SPLITS=splits,
-            BLOCK_M=MAX_GROUP, BLOCK_N=tiling.block_n, BLOCK_D=tiling.block_d,
+            CAPPED=cap is not None, BLOCK_M=MAX_GROUP, BLOCK_N=tiling.block_n, BLOCK_D=tiling.block_d,
             num_warps=tiling.num_warps, num_stages=tiling.num_stages,
         )  # fmt: skip
         if splits > 1:
@@ -241,7 +251,9 @@ def paged_decode_torch(
     start: Tensor,
     position: Tensor,
     *,
+    sink_start: Tensor | None = None,
     scale: float | None = None,
+    cap: float | None = None,
     splits: int = 1,
 ) -> Tensor:
     """What `paged_decode` computes, in plain torch and float32, on any device and for any page size.
@@ -249,16 +261,18 @@ def paged_decode_torch(
     Same arguments and result; `splits` changes nothing here. It gathers the visible slots of one session
     after another and reads no other slot.
     """
-    shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, start, position)
+    sink_start = torch.zeros_like(start) if sink_start is None else sink_start
+    shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, sink_start, start, position)
     scale = shape.head_dim**-0.5 if scale is None else scale
     offset = torch.arange(shape.page_size, device=page_pos.device)
     entry = torch.arange(shape.table_len, device=page_pos.device)
     out = torch.empty_like(q_window)
     for session in range(shape.sessions):
         sinks, first, t = int(sink_tokens[session]), int(start[session]), int(position[session])
+        sink = int(sink_start[session])
         in_sink_page = (entry < ceil_div(sinks, shape.page_size))[:, None]
         held_at = page_pos[session][:, None] + offset
-        allowed = torch.where(in_sink_page, held_at < sinks, held_at >= first)
+        allowed = torch.where(in_sink_page, (held_at >= sink) & (held_at < sinks), held_at >= first)
         visible = (page_pos[session] >= 0)[:, None] & (held_at <= t) & allowed
         entries, slots = visible.nonzero(as_tuple=True)
         pages = page_table[session, entries].long()
@@ -269,6 +283,7 @@ def paged_decode_torch(
         by_window = q_window[session].float().view(grouped) @ k.transpose(1, 2)
         by_sink = q_sink[session].float().view(grouped) @ k.transpose(1, 2)
         scores = torch.where(in_sink_page[entries, 0], by_sink, by_window) * scale
+        scores = scores if cap is None else torch.tanh(scores / cap) * cap
         out[session] = (scores.softmax(-1) @ v).view(shape.q_heads, shape.head_dim)
     return out
 
@@ -284,7 +299,7 @@ def decode_splits(sessions: int, kv_heads: int, table_len: int, page_size: int, 
 
 def _check(
     q_window: Tensor, q_sink: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, page_pos: Tensor,
-    sink_tokens: Tensor, start: Tensor, position: Tensor,
+    sink_tokens: Tensor, sink_start: Tensor, start: Tensor, position: Tensor,
 ) -> _Shape:  # fmt: skip
     """Raise ValueError with one sentence about the first argument that does not fit; looks at no values."""
     for name, tensor, dims in (
@@ -311,6 +326,7 @@ def _check(
         ("page_table", page_table, table, torch.int32),
         ("page_pos", page_pos, table, torch.int64),
         ("sink_tokens", sink_tokens, (sessions,), torch.int64),
+        ("sink_start", sink_start, (sessions,), torch.int64),
         ("start", start, (sessions,), torch.int64),
         ("position", position, (sessions,), torch.int64),
     ):
@@ -342,24 +358,25 @@ def _check_served(shape: _Shape, splits: int) -> None:
 def compile_cases() -> Iterator[CompileCase]:
     """What `python -m kernels.compile` builds: the three types, every head size and page size, one split and many."""
     bf16, fp16, fp32 = torch.bfloat16, torch.float16, torch.float32
-    for dtype, head_dim, page_size, group, splits in (
-        (bf16, 64, 16, 3, 8), (bf16, 80, 32, 1, 1), (fp16, 96, 64, 1, 8), (bf16, 128, 64, 4, 8),
-        (fp16, 128, 128, 16, 8), (bf16, 256, 64, 2, 1), (fp32, 64, 64, 3, 8),
+    for dtype, head_dim, page_size, group, splits, capped in (
+        (bf16, 64, 16, 3, 8, False), (bf16, 80, 32, 1, 1, False), (fp16, 96, 64, 1, 8, False),
+        (bf16, 128, 64, 4, 8, False), (fp16, 128, 128, 16, 8, False), (bf16, 256, 64, 2, 1, False),
+        (bf16, 256, 64, 2, 8, True), (fp32, 64, 64, 3, 8, False),
     ):  # fmt: skip
         tiling = _Tiling.of(head_dim, page_size, dtype.itemsize)
         values = f"*{_TYPES[dtype]}:16"
         output = "*fp32:16" if splits > 1 else values
         strides = ("i32:16", "i32:16", "i32:16")
         yield CompileCase(
-            f"decode_split {_TYPES[dtype]} d{head_dim} page{page_size} group{group} splits{splits}",
+            f"decode_split {_TYPES[dtype]} d{head_dim} page{page_size} group{group} splits{splits}{' capped' * capped}",
             _decode_split,
             dict.fromkeys(("q_window", "q_sink", "k_pages", "v_pages"), values)
             | {"page_table": "*i32:16"}
-            | dict.fromkeys(("page_pos", "sink_tokens", "start", "position"), "*i64:16")
-            | {"out": output, "out_lse": output, "table_len": "i32", "scale": "fp32"}
+            | dict.fromkeys(("page_pos", "sink_tokens", "sink_start", "start", "position"), "*i64:16")
+            | {"out": output, "out_lse": output, "table_len": "i32", "scale": "fp32", "cap": "fp32"}
             | {"k_strides": strides, "v_strides": strides},
             {"GROUP": group, "HEAD_DIM": head_dim, "PAGE_SIZE": page_size, "SPLITS": splits,
-             "BLOCK_M": MAX_GROUP, "BLOCK_N": tiling.block_n, "BLOCK_D": tiling.block_d},
+             "CAPPED": capped, "BLOCK_M": MAX_GROUP, "BLOCK_N": tiling.block_n, "BLOCK_D": tiling.block_d},
             tiling.num_warps, tiling.num_stages,
         )  # fmt: skip
     for head_dim, splits in ((64, 8), (256, MAX_SPLITS)):

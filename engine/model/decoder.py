@@ -1,39 +1,52 @@
-"""The decoder: embedding, layers of attention and gated MLP, head. It knows no pages; attention is handed in."""
+"""The decoder: embedding, layers of attention and MLP, head. It knows no pages; attention is handed in.
+
+It knows no families either: what one changes is in `ModelConfig`, or is a weight that is there or not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.config import ModelConfig
 from engine.model.linear import Linear, Table, size_of
+from engine.model.mlp import Mlp
 from engine.model.rope import Rotation, rotate
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer. `qkv` `[(q_heads + 2 * kv_heads) * head_dim, hidden]` and `gate_up` `[2 * intermediate, hidden]`
-    are stacked so that a token costs four matrix products a layer, not seven."""
+    """One layer. `qkv` `[(q_heads + 2 * kv_heads) * head_dim, hidden]` is stacked so that a token costs two matrix
+    products, not four.
 
-    attention_norm: Tensor
+    Norms are float32, and None where the family has none: before attention and MLP (`attention_norm`, `mlp_norm`),
+    after them (`*_post_norm`), of queries and keys (`q_norm`, `k_norm`: `[head_dim]` for each head, or as wide as all).
+    """
+
+    attention_norm: Tensor | None
     qkv: Linear
     out: Linear
-    mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    mlp_norm: Tensor | None
+    mlp: Mlp
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+    attention_post_norm: Tensor | None = None
+    mlp_post_norm: Tensor | None = None
 
     @property
     def linears(self) -> tuple[Linear, ...]:
         """Its linear maps."""
-        return self.qkv, self.out, self.gate_up, self.down
+        return self.qkv, self.out, *self.mlp.linears
 
     @property
     def norms(self) -> tuple[Tensor, ...]:
         """Its vectors."""
-        return self.attention_norm, self.mlp_norm
+        before, after = (self.attention_norm, self.mlp_norm), (self.attention_post_norm, self.mlp_post_norm)
+        return tuple(norm for norm in (*before, *after, self.q_norm, self.k_norm) if norm is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +78,11 @@ class DecoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """The rotations of a batch: `window` at each token's position; `sink` for its query against the sink pages,
-    None while no session of the batch has evicted anything and both are the same."""
+    """The rotations of a batch, for each of `ModelConfig.ropes`: `window` at each token's position; `sink` for its
+    query against the sink pages, None while no session of the batch has evicted anything and both are the same."""
 
-    window: Rotation
-    sink: Rotation | None
+    window: tuple[Rotation, ...]
+    sink: tuple[Rotation, ...] | None
 
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -83,28 +96,55 @@ class Decoder:
     def __init__(self, config: ModelConfig, weights: DecoderWeights) -> None:
         self.config = config
         self.weights = weights
+        ropes = config.ropes
+        self._rope_of = [None if kind.rope is None else ropes.index(kind.rope) for kind in config.layer_kinds]
 
     def forward(self, tokens: Tensor, phases: Phases, attend: Attend) -> Tensor:
         """Run `tokens` `[tokens]` through all layers; returns the hidden states `[tokens, hidden]`, not normed."""
-        config, count = self.config, tokens.shape[0]
         hidden = self.weights.embedding.rows(tokens)
-        rotated = config.q_heads + config.kv_heads
+        if self.config.embedding_scale != 1:
+            # Rounded to the type that the model runs in, as Gemma's own code does: 55.4 is 55.5 in bfloat16.
+            hidden = hidden * torch.tensor(self.config.embedding_scale, dtype=hidden.dtype)
         for index, layer in enumerate(self.weights.layers):
-            normed = self._norm(hidden, layer.attention_norm)
-            qkv = layer.qkv(normed).view(count, -1, config.head_dim)
-            qk = rotate(qkv[:, :rotated], phases.window)
-            q_window, k = qk[:, : config.q_heads], qk[:, config.q_heads :]
-            q_sink = rotate(qkv[:, : config.q_heads], phases.sink) if phases.sink is not None else q_window
-            mixed = attend(index, q_window, q_sink, k, qkv[:, rotated:])
-            hidden = hidden + layer.out(mixed.view(count, -1))
-            normed = self._norm(hidden, layer.mlp_norm)
-            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
-            hidden = hidden + layer.down(F.silu(gate).mul_(up))
+            attended = self._attention(index, layer, self._norm(hidden, layer.attention_norm), phases, attend)
+            hidden = self._add(hidden, self._norm(attended, layer.attention_post_norm))
+            mixed = layer.mlp(self._norm(hidden, layer.mlp_norm))
+            hidden = self._add(hidden, self._norm(mixed, layer.mlp_post_norm))
         return hidden
+
+    def _attention(self, index: int, layer: LayerWeights, x: Tensor, phases: Phases, attend: Attend) -> Tensor:
+        config, count = self.config, x.shape[0]
+        rotated = config.q_heads + config.kv_heads
+        heads = layer.qkv(x).view(count, -1, config.head_dim)
+        qk, v = heads[:, :rotated], heads[:, rotated:]
+        if layer.q_norm is not None:
+            q, k = qk[:, : config.q_heads], qk[:, config.q_heads :]
+            qk = torch.cat((self._norm_heads(q, layer.q_norm), self._norm_heads(k, layer.k_norm)), dim=1)
+        rope = self._rope_of[index]
+        turned = qk if rope is None else rotate(qk, phases.window[rope])
+        q_window, k = turned[:, : config.q_heads], turned[:, config.q_heads :]
+        q_sink = q_window
+        if rope is not None and phases.sink is not None:
+            q_sink = rotate(qk[:, : config.q_heads], phases.sink[rope])
+        return layer.out(attend(index, q_window, q_sink, k, v).view(count, -1))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of the next token, float32 `[tokens, vocab]`."""
-        return self.weights.head(self._norm(hidden, self.weights.norm)).float()
+        config = self.config
+        logits = self.weights.head(self._norm(hidden, self.weights.norm)).float()
+        if config.logit_scale != 1:
+            logits = logits * config.logit_scale
+        return logits if config.logit_cap is None else torch.tanh(logits / config.logit_cap) * config.logit_cap
 
-    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x.float(), (x.shape[-1],), weight.float(), self.config.norm_eps).to(x.dtype)
+    def _add(self, hidden: Tensor, x: Tensor) -> Tensor:
+        return hidden + (x if self.config.residual_scale == 1 else x * self.config.residual_scale)
+
+    def _norm_heads(self, heads: Tensor, weight: Tensor | None) -> Tensor:
+        """Norm `heads` `[tokens, heads, head_dim]` in groups as wide as the weight: each head, or all at once."""
+        assert weight is not None
+        return self._norm(heads.reshape(heads.shape[0], -1, weight.shape[0]), weight).view(heads.shape)
+
+    def _norm(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        if weight is None:
+            return x
+        return F.rms_norm(x.float(), (x.shape[-1],), weight, self.config.norm_eps).to(x.dtype)

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.model.config import RopeConfig
+from engine.model.config import RopeConfig, RopeKind
 from engine.types import Position
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Cosines and signed sines of some positions, float32, each `[tokens, 1, head_dim]`.
+    """Cosines and signed sines of some positions, float32, each `[tokens, 1, rotated dimensions]`.
 
-    The halves of a head are paired, so the cosines stand there twice and the first half's sines are negated: a
-    rotation is then two products and one roll.
+    The halves of what is rotated are paired, so the cosines stand there twice and the first half's sines are negated:
+    a rotation is then two products and one roll.
     """
 
     cos: Tensor
@@ -31,15 +31,20 @@ class Rotation:
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
-    """Angular speed of each pair of dimensions, float64 `[head_dim / 2]`."""
-    inverse = rope.theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    """Angular speed of each pair of dimensions, float64 `[rotated dimensions / 2]`."""
+    dims = head_dim if rope.dims is None else rope.dims
+    inverse = rope.theta ** -(torch.arange(0, dims, 2, dtype=torch.float64) / dims)
     if rope.frequency_factors:
         inverse = inverse / torch.tensor(rope.frequency_factors, dtype=torch.float64)
-    if rope.kind == "linear":
-        return inverse / rope.factor
-    if rope.kind == "llama3":
-        return _llama3_bands(inverse, rope)
-    return inverse
+    match rope.kind:
+        case RopeKind.DEFAULT:
+            return inverse
+        case RopeKind.LINEAR:
+            return inverse / rope.factor
+        case RopeKind.LLAMA3:
+            return _llama3_bands(inverse, rope)
+        case RopeKind.YARN:
+            return _yarn_bands(inverse, rope, dims)
 
 
 def _llama3_bands(inverse: Tensor, rope: RopeConfig) -> Tensor:
@@ -53,17 +58,39 @@ def _llama3_bands(inverse: Tensor, rope: RopeConfig) -> Tensor:
     return torch.where((wavelength <= low) & (wavelength >= high), between, slowed)
 
 
+def _yarn_bands(inverse: Tensor, rope: RopeConfig, dims: int) -> Tensor:
+    def dimension(turns: float) -> float:
+        # The pair of dimensions that turns this often within the original context (YaRN, eq. 17 solved for d).
+        return dims * math.log(rope.original_context / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+
+    low, high = dimension(rope.beta_fast), dimension(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dims - 1)
+    ramp = (torch.arange(dims // 2, dtype=torch.float64) - low) / (high - low if high != low else 0.001)
+    slowed = ramp.clamp(0, 1)
+    return inverse / rope.factor * slowed + inverse * (1 - slowed)
+
+
+def attention_factor(rope: RopeConfig) -> float:
+    """What a rotated query, and a rotated key, is multiplied by: YaRN's `0.1 ln(factor) + 1` unless the file says."""
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    return 0.1 * math.log(rope.factor) + 1 if rope.kind is RopeKind.YARN and rope.factor > 1 else 1.0
+
+
 class Rope:
-    """Turns positions into rotations, and rotates."""
+    """Turns positions into rotations."""
 
     def __init__(self, rope: RopeConfig, head_dim: int, device: torch.device) -> None:
         self._inverse = inverse_frequencies(rope, head_dim)
+        self._factor = attention_factor(rope)
         self._device = device
 
     def rotation(self, positions: Sequence[Position]) -> Rotation:
         """The rotation of each position, computed in float64 and handed over in float32."""
         angles = torch.outer(torch.tensor(positions, dtype=torch.float64), self._inverse)
-        cos, sin = angles.cos().float(), angles.sin().float()
+        cos, sin = (angles.cos() * self._factor).float(), (angles.sin() * self._factor).float()
         return Rotation(
             torch.cat((cos, cos), dim=-1)[:, None].to(self._device),
             torch.cat((-sin, sin), dim=-1)[:, None].to(self._device),
@@ -71,6 +98,9 @@ class Rope:
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate `x` `[tokens, heads, head_dim]`; halves are paired, as in Hugging Face's checkpoints."""
-    wide = x.float()
-    return (wide * rotation.cos + wide.roll(x.shape[-1] // 2, -1) * rotation.sin).to(x.dtype)
+    """Rotate `x` `[tokens, heads, head_dim]`; halves are paired, as in Hugging Face's checkpoints. Dimensions after
+    those that are rotated stay as they are."""
+    dims = rotation.cos.shape[-1]
+    wide = x[..., :dims].float()
+    turned = (wide * rotation.cos + wide.roll(dims // 2, -1) * rotation.sin).to(x.dtype)
+    return turned if dims == x.shape[-1] else torch.cat((turned, x[..., dims:]), dim=-1)

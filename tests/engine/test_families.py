@@ -232,12 +232,25 @@ def lose_a_tensor(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors")
 
 
-YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 2048}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "long_factor": [1.0] * 4, "short_factor": [1.0] * 4}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
 BAD_FOLDERS: dict[str, tuple[Callable[[Path], None], type[EngineError], str]] = {
     "another family": (change_config(model_type="mamba"), UnsupportedModelError, "mamba"),
     "another activation": (change_config(hidden_act="gelu"), UnsupportedModelError, "gelu"),
-    "yarn": (change_config(rope_parameters=YARN), UnsupportedModelError, "yarn"),
-    "part of a head rotated": (change_config(partial_rotary_factor=0.5), UnsupportedModelError, "0.5"),
+    "longrope": (change_config(rope_parameters=LONGROPE), UnsupportedModelError, "longrope"),
+    "dynamic": (change_config(rope_parameters=DYNAMIC), UnsupportedModelError, "dynamic"),
+    "longrope by another name": (
+        change_config(rope_parameters=LONGROPE | {"rope_type": "su"}, model_type="phi3"),
+        UnsupportedModelError,
+        "longrope",
+    ),
+    "an odd part of a head rotated": (change_config(partial_rotary_factor=0.4), UnsupportedModelError, "3 of"),
+    "an embedder": (
+        change_config(model_type="gemma3_text", use_bidirectional_attention=True),
+        UnsupportedModelError,
+        "use_bidirectional_attention",
+    ),
+    "no experts": (change_config(model_type="qwen3_moe", num_experts=2), ModelFileError, "8 of its 2"),
     "a field of the wrong kind": (change_config(hidden_size="big"), ModelFileError, "config.json"),
     "heads that do not divide": (change_config(num_key_value_heads=4), UnsupportedModelError, "6"),
     "sizes that do not fit": (change_config(intermediate_size=100), ModelFileError, "100"),
@@ -319,14 +332,14 @@ def test_a_gguf_file_that_is_none(tmp_path: Path) -> None:
     assert "m.gguf" in one_sentence(refused.value)
 
 
-def yarn(writer: GGUFWriter) -> None:
-    writer.add_rope_scaling_type(RopeScalingType.YARN)
+def longrope(writer: GGUFWriter) -> None:
+    writer.add_rope_scaling_type(RopeScalingType.LONGROPE)
 
 
 BAD_GGUFS: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "another family": ({"architecture": "gemma"}, UnsupportedModelError, "gemma"),
     "an unknown pre-tokenizer": ({"pre": "klingon"}, UnsupportedModelError, "klingon"),
-    "yarn": ({"change": yarn}, UnsupportedModelError, "yarn"),
+    "longrope": ({"change": longrope}, UnsupportedModelError, "longrope"),
     "experts": ({"change": lambda w: w.add_expert_count(8)}, UnsupportedModelError, "experts"),
 }
 

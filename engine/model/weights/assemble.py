@@ -9,29 +9,49 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.model.config import ModelConfig
+from engine.model.config import Experts, ModelConfig, QkNorm
 from engine.model.decoder import DecoderWeights, LayerWeights
 from engine.model.linear import DenseLinear, dense
+from engine.model.mlp import GatedMlp, MixtureOfExperts, Mlp
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertNames:
+    """What a file form calls the tensors of a mixture: the router, and each expert's or all experts' `[experts, ...]`.
+
+    gate_up: the parts of the stacked first map, one name for each or one for both; `{}` in a name stands for the
+    index of an expert.
+    """
+
+    router: str
+    gate_up: tuple[str, ...]
+    down: str
 
 
 @dataclass(frozen=True, slots=True)
 class TensorNames:
     """What a file form calls its tensors. `layer` is the prefix of a layer's, with its index to be filled in; a linear
-    map has ".weight" and maybe ".bias" after its name."""
+    map has ".weight" and maybe ".bias" after its name.
+
+    qkv, gate_up: the parts of the stacked maps, one name for each part or one for all. Norms are None where the
+    family has none.
+    """
 
     embedding: str
     norm: str
     head: str
     layer: str
-    attention_norm: str
-    q: str
-    k: str
-    v: str
+    qkv: tuple[str, ...]
     out: str
-    mlp_norm: str
-    gate: str
-    up: str
+    gate_up: tuple[str, ...]
     down: str
+    q_norm: str
+    k_norm: str
+    attention_norm: str | None
+    attention_post_norm: str | None
+    mlp_norm: str | None
+    mlp_post_norm: str | None
+    experts: ExpertNames
 
 
 class TensorSource(Protocol):
@@ -62,31 +82,81 @@ def assemble(
     embedding = dense(source.read(names.embedding, table), None, device)
     layers = []
     for index in range(config.layers):
-        layers.append(_layer(source, names, config, device, names.layer.format(index)))
+        layers.append(_Layer(source, names, config, device, index).weights())
         on_layer(index + 1)
     head = embedding if config.tied_embeddings else dense(source.read(names.head, table), None, device)
-    return DecoderWeights(embedding, tuple(layers), source.read(names.norm, (config.hidden,)).to(device), head)
+    norm = source.read(names.norm, (config.hidden,)).float() + config.norm_offset
+    return DecoderWeights(embedding, tuple(layers), norm.to(device), head)
 
 
-def _layer(
-    source: TensorSource, names: TensorNames, config: ModelConfig, device: torch.device, prefix: str
-) -> LayerWeights:
-    hidden, inner = config.hidden, config.intermediate
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One layer of a file, being put together."""
 
-    def vector(name: str, rows: int) -> Tensor:
-        return source.read(prefix + name, (rows,))
+    source: TensorSource
+    names: TensorNames
+    config: ModelConfig
+    device: torch.device
+    index: int
 
-    def linear(width: int, parts: dict[str, int]) -> DenseLinear:
-        weight = torch.cat([source.read(f"{prefix}{name}.weight", (rows, width)) for name, rows in parts.items()])
-        biased = any(source.has(f"{prefix}{name}.bias") for name in parts)
-        bias = torch.cat([vector(f"{name}.bias", rows) for name, rows in parts.items()]) if biased else None
-        return dense(weight, bias, device)
+    def weights(self) -> LayerWeights:
+        names, config = self.names, self.config
+        qkv = _parts(names.qkv, (config.q_width, config.kv_width, config.kv_width))
+        wide = config.qk_norm is QkNorm.WIDTH
+        normed = config.qk_norm is not QkNorm.NONE
+        return LayerWeights(
+            attention_norm=self._norm(names.attention_norm, config.hidden),
+            qkv=self._linear(qkv, config.hidden),
+            out=self._linear({names.out: config.hidden}, config.q_width),
+            mlp_norm=self._norm(names.mlp_norm, config.hidden),
+            mlp=self._mlp(),
+            q_norm=self._norm(names.q_norm if normed else None, config.q_width if wide else config.head_dim),
+            k_norm=self._norm(names.k_norm if normed else None, config.kv_width if wide else config.head_dim),
+            attention_post_norm=self._norm(names.attention_post_norm, config.hidden),
+            mlp_post_norm=self._norm(names.mlp_post_norm, config.hidden),
+        )
 
-    return LayerWeights(
-        attention_norm=vector(f"{names.attention_norm}.weight", hidden).to(device),
-        qkv=linear(hidden, {names.q: config.q_width, names.k: config.kv_width, names.v: config.kv_width}),
-        out=linear(config.q_width, {names.out: hidden}),
-        mlp_norm=vector(f"{names.mlp_norm}.weight", hidden).to(device),
-        gate_up=linear(hidden, {names.gate: inner, names.up: inner}),
-        down=linear(inner, {names.down: hidden}),
-    )
+    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return self.source.read(self.names.layer.format(self.index) + name, shape)
+
+    def _norm(self, name: str | None, size: int) -> Tensor | None:
+        # float32 whatever the weights' type is: they are few, and 1 + a small number loses it in bfloat16.
+        if name is None:
+            return None
+        return (self._read(f"{name}.weight", (size,)).float() + self.config.norm_offset).to(self.device)
+
+    def _linear(self, parts: dict[str, int], width: int) -> DenseLinear:
+        weight = torch.cat([self._read(f"{name}.weight", (rows, width)) for name, rows in parts.items()])
+        prefix = self.names.layer.format(self.index)
+        biased = any(self.source.has(f"{prefix}{name}.bias") for name in parts)
+        bias = torch.cat([self._read(f"{name}.bias", (rows,)) for name, rows in parts.items()]) if biased else None
+        return dense(weight, bias, self.device)
+
+    def _mlp(self) -> Mlp:
+        experts = self.config.experts
+        if experts is not None and self.config.layer_kinds[self.index].sparse:
+            return self._mixture(experts)
+        hidden, inner = self.config.hidden, self.config.intermediate
+        gate_up = self._linear(_parts(self.names.gate_up, (inner, inner)), hidden)
+        return GatedMlp(self.config.activation, gate_up, self._linear({self.names.down: hidden}, inner))
+
+    def _mixture(self, experts: Experts) -> MixtureOfExperts:
+        names, hidden, inner = self.names.experts, self.config.hidden, experts.intermediate
+        gate_ups = self._per_expert(_parts(names.gate_up, (inner, inner)), hidden, experts.count)
+        downs = self._per_expert({names.down: hidden}, inner, experts.count)
+        mlps = (GatedMlp(self.config.activation, *pair) for pair in zip(gate_ups, downs, strict=True))
+        router = self._linear({names.router: experts.count}, hidden)
+        return MixtureOfExperts(router, tuple(mlps), experts.active, experts.normalised)
+
+    def _per_expert(self, parts: dict[str, int], width: int, count: int) -> list[DenseLinear]:
+        """The stacked parts of each expert `[rows, width]`."""
+        if any("{}" in name for name in parts):
+            each = [{name.format(i): rows for name, rows in parts.items()} for i in range(count)]
+            return [self._linear(one, width) for one in each]
+        whole = [self._read(name, (count, rows, width)) for name, rows in parts.items()]
+        return [dense(torch.cat([part[i] for part in whole]), None, self.device) for i in range(count)]
+
+
+def _parts(names: tuple[str, ...], rows: tuple[int, ...]) -> dict[str, int]:
+    """The rows of each named part; one name stands for all of them."""
+    return dict(zip(names, rows, strict=True)) if len(names) > 1 else {names[0]: sum(rows)}

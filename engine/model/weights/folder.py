@@ -12,26 +12,53 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.model.config import ModelConfig, RopeConfig
+from engine.model.config import ModelConfig, Norms
 from engine.model.decoder import DecoderWeights
-from engine.model.weights.assemble import TensorNames, assemble
-from engine.types import ModelFileError, UnsupportedModelError
+from engine.model.families import Family
+from engine.model.weights.assemble import ExpertNames, TensorNames, assemble
+from engine.model.weights.folder_config import family_of, read_config
+from engine.types import ModelFileError
 
-_NAMES = TensorNames(
-    embedding="model.embed_tokens.weight",
-    norm="model.norm.weight",
-    head="lm_head.weight",
-    layer="model.layers.{}.",
-    attention_norm="input_layernorm",
-    q="self_attn.q_proj",
-    k="self_attn.k_proj",
-    v="self_attn.v_proj",
-    out="self_attn.o_proj",
-    mlp_norm="post_attention_layernorm",
-    gate="mlp.gate_proj",
-    up="mlp.up_proj",
-    down="mlp.down_proj",
-)
+# Where the names of norms stand: before and after attention, before and after the MLP.
+_NORMS: dict[Norms, tuple[str | None, str | None, str | None, str | None]] = {
+    Norms.BEFORE: ("input_layernorm", None, "post_attention_layernorm", None),
+    Norms.AFTER: (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    Norms.AROUND: (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ),
+}
+_EXPERTS = ExpertNames("mlp.gate", ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj"), "mlp.experts.{}.down_proj")
+_STACKED_EXPERTS = ExpertNames("mlp.gate", ("mlp.experts.gate_up_proj",), "mlp.experts.down_proj")
+
+
+def _names(family: Family, layers: int, has: Callable[[str], bool]) -> TensorNames:
+    """Hugging Face's names. Multimodal checkpoints have their text model under a longer prefix; mixtures have their
+    experts one by one, or stacked as transformers 5 holds them."""
+    prefixes = ("model.", "model.language_model.", "language_model.model.")
+    prefix = next((p for p in prefixes if has(f"{p}embed_tokens.weight")), prefixes[0])
+    attention, attention_post, mlp, mlp_post = _NORMS[family.norms]
+    stacked = any(has(f"{prefix}layers.{i}.mlp.experts.gate_up_proj") for i in range(layers))
+    single = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    return TensorNames(
+        embedding=f"{prefix}embed_tokens.weight",
+        norm=f"{prefix}norm.weight",
+        head="language_model.lm_head.weight" if prefix == prefixes[2] else "lm_head.weight",
+        layer=f"{prefix}layers.{{}}.",
+        qkv=("self_attn.qkv_proj",) if family.fused else single,
+        out="self_attn.o_proj",
+        gate_up=("mlp.gate_up_proj",) if family.fused else ("mlp.gate_proj", "mlp.up_proj"),
+        down="mlp.down_proj",
+        q_norm="self_attn.q_norm",
+        k_norm="self_attn.k_norm",
+        attention_norm=attention,
+        attention_post_norm=attention_post,
+        mlp_norm=mlp,
+        mlp_post_norm=mlp_post,
+        experts=_STACKED_EXPERTS if stacked else _EXPERTS,
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -66,7 +93,7 @@ class ModelFolder:
             files = sorted(self.path.glob("*.safetensors"))
             if not files:
                 raise ModelFileError(f"the model folder {self.path} holds no .safetensors file")
-            shards = {name: file for file in files for name in _names(file)}
+            shards = {name: file for file in files for name in _held(file)}
         missing = sorted({file.name for file in shards.values() if not file.is_file()})
         if missing:
             raise ModelFileError(f"the model folder {self.path} lacks {', '.join(missing)}; fetch it again")
@@ -74,56 +101,7 @@ class ModelFolder:
 
     def config(self) -> ModelConfig:
         """The model's shapes. Raises UnsupportedModelError for a family that the engine does not run."""
-        raw = self._json
-        family = str(raw.get("model_type", "unknown"))
-        if family != "llama":
-            raise UnsupportedModelError(
-                f"{self.path.name} holds a model of the family '{family}'; this engine runs the family llama"
-            )
-        if raw.get("hidden_act", "silu") != "silu":
-            raise UnsupportedModelError(
-                f"{self.path.name} uses the activation '{raw['hidden_act']}'; the family llama is run with silu"
-            )
-        try:
-            hidden, q_heads = int(raw["hidden_size"]), int(raw["num_attention_heads"])
-            return ModelConfig(
-                name=str(raw.get("_name_or_path") or self.path.name),
-                family=family,
-                vocab=int(raw["vocab_size"]),
-                hidden=hidden,
-                layers=int(raw["num_hidden_layers"]),
-                q_heads=q_heads,
-                kv_heads=int(raw.get("num_key_value_heads") or q_heads),
-                head_dim=int(raw.get("head_dim") or hidden // q_heads),
-                intermediate=int(raw["intermediate_size"]),
-                norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-                context=int(raw.get("max_position_embeddings", 2048)),
-                tied_embeddings=bool(raw.get("tie_word_embeddings", False)),
-                rope=self._rope(),
-                stop_ids=self._stop_ids(),
-            )
-        except KeyError as error:
-            raise ModelFileError(f"{self.path / 'config.json'} lacks the field {error}") from error
-        except (TypeError, ValueError, ZeroDivisionError) as error:
-            raise ModelFileError(f"{self.path / 'config.json'} holds a field of the wrong kind ({error})") from error
-
-    def _rope(self) -> RopeConfig:
-        # transformers 5 writes everything into rope_parameters; 4 wrote rope_theta and rope_scaling.
-        raw = self._json.get("rope_parameters") or self._json.get("rope_scaling") or {}
-        kind = str(raw.get("rope_type", raw.get("type", "default")))
-        part = float(raw.get("partial_rotary_factor") or self._json.get("partial_rotary_factor") or 1.0)
-        if part != 1.0:
-            raise UnsupportedModelError(
-                f"{self.path.name} rotates {part:g} of each head's dimensions; this engine rotates all of them"
-            )
-        return RopeConfig(
-            theta=float(raw.get("rope_theta") or self._json.get("rope_theta") or 10000.0),
-            kind=kind,
-            factor=float(raw.get("factor", 1.0)),
-            low_freq_factor=float(raw.get("low_freq_factor", 1.0)),
-            high_freq_factor=float(raw.get("high_freq_factor", 4.0)),
-            original_context=int(raw.get("original_max_position_embeddings", 8192)),
-        )
+        return read_config(self._json, self.path, self._stop_ids())
 
     def _stop_ids(self) -> tuple[int, ...]:
         stops: list[int] = []
@@ -140,7 +118,9 @@ class ModelFolder:
         self, config: ModelConfig, dtype: torch.dtype, device: torch.device, on_layer: Callable[[int], None]
     ) -> DecoderWeights:
         """All weights in `dtype` on `device`. Raises ModelFileError when one is missing, damaged or misshapen."""
-        return assemble(_Shards(self.path, self._shard_of, dtype), _NAMES, config, device, on_layer)
+        shards = _Shards(self.path, self._shard_of, dtype)
+        names = _names(family_of(self._json, self.path.name), config.layers, shards.has)
+        return assemble(shards, names, config, device, on_layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +151,7 @@ class _Shards:
         return tensor.to(self.dtype)
 
 
-def _names(file: Path) -> list[str]:
+def _held(file: Path) -> list[str]:
     try:
         with safe_open(file, framework="pt") as shard:
             return list(shard.keys())

@@ -14,27 +14,37 @@ import torch
 from gguf import dequantize
 from torch import Tensor
 
-from engine.model.config import ModelConfig, RopeConfig
+from engine.model.config import ModelConfig, Norms
 from engine.model.decoder import DecoderWeights
-from engine.model.weights.assemble import TensorNames, assemble
+from engine.model.families import Family
+from engine.model.weights.assemble import ExpertNames, TensorNames, assemble
+from engine.model.weights.gguf_config import family_of, read_config
 from engine.model.weights.gguf_reader import FastReader
 from engine.types import ModelFileError, UnsupportedModelError
 
-_NAMES = TensorNames(
-    embedding="token_embd.weight",
-    norm="output_norm.weight",
-    head="output.weight",
-    layer="blk.{}.",
-    attention_norm="attn_norm",
-    q="attn_q",
-    k="attn_k",
-    v="attn_v",
-    out="attn_output",
-    mlp_norm="ffn_norm",
-    gate="ffn_gate",
-    up="ffn_up",
-    down="ffn_down",
-)
+_EXPERTS = ExpertNames("ffn_gate_inp", ("ffn_gate_exps.weight", "ffn_up_exps.weight"), "ffn_down_exps.weight")
+
+
+def _names(family: Family) -> TensorNames:
+    """llama.cpp's names."""
+    before, after = family.norms is not Norms.AFTER, family.norms is not Norms.BEFORE
+    return TensorNames(
+        embedding="token_embd.weight",
+        norm="output_norm.weight",
+        head="output.weight",
+        layer="blk.{}.",
+        qkv=("attn_qkv",) if family.fused else ("attn_q", "attn_k", "attn_v"),
+        out="attn_output",
+        gate_up=("ffn_up",) if family.fused else ("ffn_gate", "ffn_up"),
+        down="ffn_down",
+        q_norm="attn_q_norm",
+        k_norm="attn_k_norm",
+        attention_norm="attn_norm" if before else None,
+        attention_post_norm="post_attention_norm" if after else None,
+        mlp_norm="ffn_norm" if before else None,
+        mlp_post_norm="post_ffw_norm" if after else None,
+        experts=_EXPERTS,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,90 +78,42 @@ class GgufFile:
             raise ModelFileError(f"{path.name} is no whole GGUF file ({error}); fetch it again") from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
 
-    def _field(self, key: str, default: Any = None) -> Any:
+    def field(self, key: str, default: Any = None) -> Any:
+        """A metadata field's value. Raises ModelFileError when it is broken."""
         found = self._reader.get_field(key)
         try:
             return default if found is None else found.contents()
         except (ValueError, LookupError) as error:
             raise ModelFileError(f"{self.path.name} holds a broken field '{key}' ({error}); fetch it again") from error
 
-    def _need(self, key: str) -> Any:
-        value = self._field(key)
+    def need(self, key: str) -> Any:
+        """A metadata field's value. Raises ModelFileError when it is missing or broken."""
+        value = self.field(key)
         if value is None:
             raise ModelFileError(f"{self.path.name} lacks the field '{key}'; fetch it again or take another file")
         return value
 
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
     def config(self) -> ModelConfig:
         """The model's shapes. Raises UnsupportedModelError for a family that the engine does not run."""
-        family = str(self._need("general.architecture"))
-        if family != "llama":
-            raise UnsupportedModelError(
-                f"{self.path.name} holds a model of the family '{family}'; this engine runs the family llama"
-            )
-        if self._field("llama.expert_count", 0):
-            raise UnsupportedModelError(
-                f"{self.path.name} is a mixture of experts, which this engine does not run; take a dense llama model"
-            )
-        try:
-            return self._shapes(family)
-        except (TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"{self.path.name} holds a field of the wrong kind ({error}); fetch it again"
-            ) from error
-
-    def _shapes(self, family: str) -> ModelConfig:
-        hidden, q_heads = int(self._need("llama.embedding_length")), int(self._need("llama.attention.head_count"))
-        head_dim = int(self._field("llama.attention.key_length", hidden // q_heads))
-        rotated = int(self._field("llama.rope.dimension_count", head_dim))
-        if rotated != head_dim:
-            raise UnsupportedModelError(
-                f"{self.path.name} rotates {rotated} of a head's {head_dim} dimensions; this engine rotates all"
-            )
-        return ModelConfig(
-            name=str(self._field("general.name", self.path.stem)),
-            family=family,
-            vocab=int(self._tensor("token_embd.weight").shape[1]),
-            hidden=hidden,
-            layers=int(self._need("llama.block_count")),
-            q_heads=q_heads,
-            kv_heads=int(self._field("llama.attention.head_count_kv", q_heads)),
-            head_dim=head_dim,
-            intermediate=int(self._need("llama.feed_forward_length")),
-            norm_eps=float(self._need("llama.attention.layer_norm_rms_epsilon")),
-            context=int(self._need("llama.context_length")),
-            tied_embeddings="output.weight" not in self._tensors,
-            rope=self._rope(),
-            stop_ids=self._stop_ids(),
-        )
-
-    def _stop_ids(self) -> tuple[int, ...]:
-        named = (self._field(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
-        return tuple(dict.fromkeys(int(i) for i in named if i is not None))
-
-    def _rope(self) -> RopeConfig:
-        factors: tuple[float, ...] = ()
-        if "rope_freqs.weight" in self._tensors:
-            factors = tuple(float(x) for x in self.floats("rope_freqs.weight").flatten())
-        kind = str(self._field("llama.rope.scaling.type", "none"))
-        return RopeConfig(
-            theta=float(self._field("llama.rope.freq_base", 10000.0)),
-            kind="default" if kind == "none" else kind,
-            factor=float(self._field("llama.rope.scaling.factor", 1.0)),
-            frequency_factors=factors,
-        )
+        return read_config(self)
 
     def tokenizer(self) -> GgufTokenizer:
         """The tokenizer's parts. Raises ModelFileError when there are none."""
         return GgufTokenizer(
-            model=str(self._need("tokenizer.ggml.model")),
-            pre=str(self._field("tokenizer.ggml.pre", "default")),
-            tokens=[str(token) for token in self._need("tokenizer.ggml.tokens")],
-            types=[int(kind) for kind in self._field("tokenizer.ggml.token_type", [])],
-            merges=[str(merge) for merge in self._field("tokenizer.ggml.merges", [])],
-            bos=self._field("tokenizer.ggml.bos_token_id"),
-            eos=self._field("tokenizer.ggml.eos_token_id"),
-            add_bos=self._field("tokenizer.ggml.add_bos_token"),
-            template=self._field("tokenizer.chat_template"),
+            model=str(self.need("tokenizer.ggml.model")),
+            pre=str(self.field("tokenizer.ggml.pre", "default")),
+            tokens=[str(token) for token in self.need("tokenizer.ggml.tokens")],
+            types=[int(kind) for kind in self.field("tokenizer.ggml.token_type", [])],
+            merges=[str(merge) for merge in self.field("tokenizer.ggml.merges", [])],
+            bos=self.field("tokenizer.ggml.bos_token_id"),
+            eos=self.field("tokenizer.ggml.eos_token_id"),
+            add_bos=self.field("tokenizer.ggml.add_bos_token"),
+            template=self.field("tokenizer.chat_template"),
         )
 
     def _tensor(self, name: str) -> Any:
@@ -162,6 +124,14 @@ class GgufFile:
     def has(self, name: str) -> bool:
         """Whether the file holds a tensor of this name."""
         return name in self._tensors
+
+    def rows(self, name: str) -> int:
+        """Rows of a tensor. Raises ModelFileError when it is missing."""
+        return int(self._tensor(name).shape[-1])
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """All values of a small tensor, () when there is none."""
+        return tuple(float(x) for x in self.floats(name).flatten()) if self.has(name) else ()
 
     def floats(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         """A tensor's values, dequantised. Raises ModelFileError or UnsupportedModelError."""
@@ -185,7 +155,8 @@ class GgufFile:
         self, config: ModelConfig, dtype: torch.dtype, device: torch.device, on_layer: Callable[[int], None]
     ) -> DecoderWeights:
         """All weights in `dtype` on `device`. Raises ModelFileError when one is missing or of another shape."""
-        return assemble(_Tensors(self, config, dtype), _NAMES, config, device, on_layer)
+        family = family_of(self)
+        return assemble(_Tensors(self, config, family.interleaved, dtype), _names(family), config, device, on_layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +165,7 @@ class _Tensors:
 
     file: GgufFile
     config: ModelConfig
+    interleaved: bool
     dtype: torch.dtype
 
     def has(self, name: str) -> bool:
@@ -207,13 +179,14 @@ class _Tensors:
                 f"{list(shape)}; fetch it again"
             )
         tensor = torch.from_numpy(values).to(self.dtype)
-        if f".{_NAMES.q}." in name:
+        if self.interleaved and ".attn_q." in name:
             return _halves_paired(tensor, self.config.q_heads)
-        return _halves_paired(tensor, self.config.kv_heads) if f".{_NAMES.k}." in name else tensor
+        return _halves_paired(tensor, self.config.kv_heads) if self.interleaved and ".attn_k." in name else tensor
 
 
 def _halves_paired(weight: Tensor, heads: int) -> Tensor:
-    """llama.cpp stores q and k of the llama family so that neighbouring dimensions are rotated together; the
-    decoder pairs the halves of a head, as Hugging Face does. `weight` is a matrix `[rows, columns]` or a bias."""
+    """llama.cpp stores q and k of some families (`Family.interleaved`) so that neighbouring dimensions are rotated
+    together; the decoder pairs the halves of a head, as Hugging Face does. `weight` is a matrix `[rows, columns]` or a
+    bias."""
     rows = weight.shape[0]
     return weight.view(heads, rows // heads // 2, 2, -1).transpose(1, 2).reshape(weight.shape)
