@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from tests.engine.gguf_files import TOKENS
 from tests.engine.tiny import TEMPLATE, byte_tokenizer
 
 WINDOW = 24
@@ -101,3 +102,39 @@ def write_model(folder: Path, model: PreTrainedModel, *, shard_size: str | None 
     model.save_pretrained(folder, **({} if shard_size is None else {"max_shard_size": shard_size}))
     byte_tokenizer().save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}))
+
+
+# Rows of 256 numbers, in whole blocks, as K-quants need; few, so that a file is small.
+IN_BLOCKS: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.06,
+    "vocab_size": len(TOKENS),
+    "eos_token_id": TOKENS.index("<|im_end|>"),
+}
+WIDE_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "norm_topk_prob": True}
+# head_dim ** -0.5 is what GGUF files mean: they do not say query_pre_attn_scalar.
+WIDE_GEMMA = {"head_dim": 64, "query_pre_attn_scalar": 64, "sliding_window": WINDOW}
+
+# What each family that GGUF knows is tried with.
+GGUF_FAMILIES: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {"rope_parameters": LLAMA3}),
+    ("mistral", {"sliding_window": None, "tie_word_embeddings": True}),
+    ("qwen2", {"rope_parameters": YARN}),
+    ("qwen3", {"head_dim": 64, "tie_word_embeddings": True}),
+    ("qwen3_moe", WIDE_MOE | {"head_dim": 64}),
+    ("gemma2", WIDE_GEMMA | {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 5.0, "num_hidden_layers": 3}),
+    ("gemma3_text", WIDE_GEMMA | {"rope_parameters": GEMMA3_ROPES, "num_hidden_layers": 7}),
+    ("phi3", {"rope_parameters": PHI3_PART, "sliding_window": WINDOW}),
+    ("smollm3", {"num_hidden_layers": 4}),
+    ("granite", GRANITE),
+    ("olmo2", {}),
+]
+
+
+def in_blocks(family: str, changes: dict[str, Any]) -> PreTrainedModel:
+    """A model whose tensors every quantised type of GGUF can hold."""
+    return make_model(family, **(IN_BLOCKS | changes))

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Kind
 from transformers import PreTrainedModel
 
 from engine.model.load import LoadedModel, load_model
 from engine.runner import EagerRunner
 from engine.window import WindowShape
-from tests.engine.family_models import FAMILIES, NAMED, make_model, write_model
+from tests.engine.family_models import FAMILIES, GGUF_FAMILIES, NAMED, in_blocks, make_model, write_model
+from tests.engine.gguf_files import write_gguf
 from tests.engine.helpers import make_pages, make_session, run_all
 from tests.engine.tiny import CPU
 
@@ -49,3 +51,28 @@ def test_logits_are_those_of_transformers(tmp_path: Path, family: str, changes: 
     theirs = make_model(family, **changes)
     write_model(tmp_path, theirs)
     check_against(load(tmp_path), theirs)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe", "gemma3_text", "phi3"])
+def test_a_folder_may_be_sharded(tmp_path: Path, family: str) -> None:
+    theirs = make_model(family, **dict(reversed(FAMILIES))[family])
+    write_model(tmp_path, theirs, shard_size="40KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    check_against(load(tmp_path), theirs)
+
+
+KINDS = [Kind.F16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K]
+
+
+GRID = [
+    pytest.param(family, changes, kind, id=f"{family}-{kind.name}", marks=[pytest.mark.slow] * (f % len(KINDS) != k))
+    for f, (family, changes) in enumerate(GGUF_FAMILIES)
+    for k, kind in enumerate(KINDS)
+]
+
+
+@pytest.mark.parametrize(("family", "changes", "kind"), GRID)
+def test_a_gguf_file_of_every_family(tmp_path: Path, family: str, changes: dict[str, Any], kind: Kind) -> None:
+    theirs = in_blocks(family, changes)
+    write_gguf(tmp_path / "m.gguf", theirs, kind)
+    check_against(load(tmp_path / "m.gguf"), theirs)
