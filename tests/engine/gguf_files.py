@@ -70,8 +70,9 @@ class _Writer:
         self.writer, self.kind = writer, kind
 
     def add(self, name: str, values: Tensor) -> Tensor:
-        """Write `values`; vectors stay F32. Returns what a reader gets."""
-        kind = self.kind if values.dim() > 1 else GGMLQuantizationType.F32
+        """Write `values`; vectors and routers stay F32. Returns what a reader gets."""
+        whole = values.dim() < 2 or "ffn_gate_inp" in name
+        kind = GGMLQuantizationType.F32 if whole else self.kind
         if kind in K_QUANTS:
             flat = _blocks(values.numel() // values.shape[-1], values.shape[-1], kind)
             data = flat.reshape(*values.shape[:-1], -1)
@@ -90,7 +91,7 @@ def write_gguf(
     pre: str = "smollm",
     architecture: str | None = None,
 ) -> None:
-    """Write `model` in `kind` (vectors stay F32); afterwards `model` has the weights that the file holds."""
+    """Write `model` in `kind` (see `_Writer.add`); afterwards `model` has the weights that the file holds."""
     family = model.config.model_type
     arch = ARCHITECTURES[family]
     writer = GGUFWriter(str(path), architecture or gguf.MODEL_ARCH_NAMES[arch])

@@ -136,7 +136,7 @@ class GgufFile:
     def floats(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         """A tensor's values, dequantised. Raises ModelFileError or UnsupportedModelError."""
         tensor = self._tensor(name)
-        stored = np.atleast_2d(tensor.data)
+        stored = tensor.data.reshape(-1, tensor.data.shape[-1])
         # Quantised blocks lie one after another, so many rows may be read as one; the library works through 16 rows
         # at a time, and for rows of 576 numbers that costs 2.6 times as much as for rows of 18432.
         fold = math.gcd(stored.shape[0], 32)
