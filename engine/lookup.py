@@ -1,0 +1,60 @@
+"""Guessing the next tokens from what was said before, without a second model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+LONGEST = 4
+SHORTEST = 2
+"""Tokens that must repeat before what followed them is guessed again; a longer match is tried first."""
+MOST = 8
+"""Tokens of one guess at most."""
+
+
+class PromptLookup:
+    """Prompt lookup decoding (Saxena, 2023; the same idea as LLMA, arXiv 2304.04487): where the last tokens stood
+    before, the tokens that followed them then are guessed to follow now. An answer that quotes recalled passages,
+    code or its own list gains most.
+
+    A guess costs the model one pass over all its tokens, so guesses grow while they are right and shrink when they are
+    not; after a wrong one nothing is guessed for as many tokens as were wrong.
+    """
+
+    def __init__(self, history: Sequence[int]) -> None:
+        self._tokens: list[int] = []
+        self._after: dict[tuple[int, ...], int] = {}
+        self._length = MOST // 2
+        self._rest = 0
+        for token in history:
+            self.push(token)
+
+    def push(self, token: int) -> None:
+        """One more token of the history."""
+        tokens = self._tokens
+        # What ends here is entered only now: a match must have something after it.
+        for size in range(SHORTEST, LONGEST + 1):
+            if len(tokens) >= size:
+                self._after[tuple(tokens[-size:])] = len(tokens)
+        tokens.append(token)
+        self._rest = max(0, self._rest - 1)
+
+    def guess(self, most: int) -> list[int]:
+        """Up to `most` tokens that followed the last ones before; none where they are new."""
+        most = min(most, self._length)
+        if most < 1 or self._rest:
+            return []
+        for size in range(LONGEST, SHORTEST - 1, -1):
+            at = self._after.get(tuple(self._tokens[-size:])) if len(self._tokens) >= size else None
+            if at is not None:
+                return self._tokens[at : at + most]
+        return []
+
+    def judge(self, guessed: int, right: int) -> None:
+        """Of `guessed` tokens the first `right` were what came."""
+        if right == guessed:
+            self._length = min(MOST, self._length + 2)
+        elif right == 0:
+            self._length = max(1, self._length // 2)
+            self._rest = guessed
+        else:
+            self._length = max(1, right + 1)
