@@ -14,19 +14,32 @@ from engine.cache.pages import Pages
 from engine.model.config import Scoring
 from engine.model.decoder import Attend, Decoder, Phases
 from engine.model.rope import Rope
-from engine.scheduler import Schedule
+from engine.scheduler import Prefill, Schedule
 from engine.session import EvictedSpan, Session
 from engine.types import Position
 from engine.window import Sight, sight, sink_phase
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """What was computed for guessed tokens: the logits after each, `[tokens, vocab]`, and where its window begins."""
+
+    tokens: tuple[int, ...]
+    logits: Tensor
+    starts: list[Position]
+
+
+@dataclass(frozen=True, slots=True)
 class Computed:
-    """What one session got from a step: logits after its last computed token `[vocab]`, and what left its window."""
+    """What one session got from a step: logits after its last computed token `[vocab]`, and what left its window.
+
+    `ahead` are guesses; the session moves on over those that prove right.
+    """
 
     session: Session
     logits: Tensor
     evicted: EvictedSpan | None
+    ahead: Ahead | None = None
 
 
 PlanDecode = Callable[[Pages, list[Session], list[Sight], Scoring], Attend]
@@ -57,21 +70,21 @@ class EagerRunner:
     @torch.inference_mode()
     def run(self, schedule: Schedule) -> list[Computed]:
         """Compute the scheduled tokens. Sessions move on only when the pass has succeeded."""
-        work = [(session, 1) for session in schedule.decode]
-        if schedule.prefill is not None:
-            work.append((schedule.prefill.session, schedule.prefill.count))
+        parts = [Prefill(session, 1) for session in schedule.decode]
+        parts += [schedule.prefill] if schedule.prefill is not None else []
+        work = [(part.session, len(part.tokens)) for part in parts]
         starts = [session.starts(session.position, Position(session.position + count)) for session, count in work]
         attentions = {window: self._attention(schedule, starts, window) for window in self._decoder.config.windows}
-        ids = [token for session, count in work for token in session.pending[:count]]
-        tokens = torch.tensor(ids, device=self._device)
+        tokens = torch.tensor([token for part in parts for token in part.tokens], device=self._device)
         phases = self._phases(work, starts)
         hidden = self._decoder.forward(tokens, phases, AttentionByWindow(attentions, self._windows))
-        ends = torch.tensor([count for _, count in work]).cumsum(0) - 1
-        logits = self._decoder.logits(hidden[ends.to(self._device)])
-        return [
-            Computed(session, logits[i], session.advance(count, starts[i][-1]))
-            for i, (session, count) in enumerate(work)
-        ]
+        wanted: list[int] = []
+        for part, (_, count) in zip(parts, work, strict=True):
+            first = wanted[-1] + 1 if wanted else 0
+            wanted += range(first + part.count - 1, first + count)
+        rows = self._decoder.logits(hidden[torch.tensor(wanted, device=self._device)])
+        logits = torch.split(rows, [1 + len(part.guess) for part in parts])
+        return [_moved_on(*each) for each in zip(parts, logits, starts, strict=True)]
 
     def _attention(self, schedule: Schedule, starts: list[list[Position]], native: int | None) -> Attend:
         """The attention of the layers whose native window is `native`."""
@@ -94,3 +107,10 @@ class EagerRunner:
                 sink.append(sink_phase(session.shape, Position(t), start))
         turned = tuple(rope.rotation(window) for rope in self._ropes)
         return Phases(turned, None if window == sink else tuple(rope.rotation(sink) for rope in self._ropes))
+
+
+def _moved_on(part: Prefill, logits: Tensor, starts: list[Position]) -> Computed:
+    """The session past its own tokens, and what is known about guesses."""
+    evicted = part.session.advance(part.count, starts[part.count - 1])
+    ahead = Ahead(part.guess, logits[1:], starts[part.count :]) if part.guess else None
+    return Computed(part.session, logits[0], evicted, ahead)

@@ -10,10 +10,16 @@ from engine.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """The next `count` pending tokens of a session."""
+    """The next `count` pending tokens of a session, and after them `guess`: tokens that may turn out to be next."""
 
     session: Session
     count: int
+    guess: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> list[int]:
+        """The token ids to compute."""
+        return [*self.session.pending[: self.count], *self.guess]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,20 @@ class Schedule:
     @property
     def tokens(self) -> int:
         """Tokens computed in this step."""
-        return len(self.decode) + (self.prefill.count if self.prefill else 0)
+        return len(self.decode) + (len(self.prefill.tokens) if self.prefill else 0)
+
+    def guessing(self, session: Session, guess: Sequence[int]) -> Schedule:
+        """The same step, with the next token of `session` computed together with a guess of those after it.
+
+        Only where no prompt is read in this step, and only up to the end of the page: a wrong guess is then nothing but
+        slots that are written again (rollback of at most a page).
+        """
+        shape = session.shape
+        room = shape.page_size - 1 - shape.offset(session.position)
+        if session.position < shape.sinks or self.prefill is not None or not guess[:room]:
+            return self
+        others = [decoding for decoding in self.decode if decoding is not session]
+        return Schedule(others, Prefill(session, 1, tuple(guess[:room])))
 
 
 def schedule(sessions: Sequence[Session], chunk_tokens: int) -> Schedule:

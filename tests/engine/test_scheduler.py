@@ -60,3 +60,25 @@ def test_everyone_who_decodes_goes_and_one_prompt(waiting: list[tuple[int, int]]
     first = next((s for s in all_sessions if len(s.pending) > 1), None)
     assert (plan.prefill.session if plan.prefill else None) is first
     assert (plan.tokens > 0) == any(s.pending for s in all_sessions)
+
+
+@given(sessions, st.lists(st.integers(0, 9), min_size=1, max_size=12))
+def test_a_guess_never_leaves_its_page(session: Session, guess: list[int]) -> None:
+    session.pending = [7]
+    plan = schedule([session], 50).guessing(session, guess)
+    ahead = list(plan.prefill.guess) if plan.prefill else []
+    assert ahead == guess[: len(ahead)]
+    assert plan.tokens == 1 + len(ahead)
+    assert plan.decode == ([] if ahead else [session])
+    if session.position >= session.shape.sinks:
+        pages = {session.shape.page_start(Position(session.position + i)) for i in range(1 + len(ahead))}
+        assert len(pages) == 1
+    else:
+        assert not ahead
+
+
+@given(sessions, sessions)
+def test_nothing_is_guessed_beside_a_prompt(one: Session, other: Session) -> None:
+    one.pending, other.pending = [7], [1, 2, 3]
+    plan = schedule([one, other], 50)
+    assert plan.guessing(one, [1, 2]) is plan
