@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from app.conversation import TurnOptions
 from app.drop.classify import Named, PathKind, classify
 from app.drop.explain import explain
-from app.drop.stage import DropError, Staged, stage, unstage
-from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Severity
+from app.drop.stage import DropError, stage, unstage
+from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Part, Severity
 from app.host.sampling import Sampling
 from app.host.stream import HostError
 from app.host.wire import DocumentInfo, Passage, SearchRequest, SearchResult, SourceKind, WindowView
@@ -24,10 +24,11 @@ from app.outgoing import Outgoing, OutgoingQueues
 from app.paths import Paths
 from app.ports import ChatView, DeskError, Dropped
 from app.settings import Recall, Settings
-from app.startup import MEMORY, MODEL, Startup
+from app.startup import Startup
 from app.store.store import Owner, Store, StoreError, acquire_owner
 from app.store.types import Attachment, Chat, Message
 from app.turns import Turns
+from app.words import words_in_chats
 
 OPENED_MESSAGES = 50
 """Messages of an opened chat that are handed out at once; earlier ones on demand."""
@@ -98,7 +99,7 @@ class Desk:
 
     async def _bring_memory_up(self) -> None:
         await self._startup.start_memory()
-        await self._startup.ready(MEMORY)
+        await self._startup.ready(Part.MEMORY)
         if self._unread:
             self._indexer.fail_waiting(self._unread)
         else:
@@ -107,7 +108,7 @@ class Desk:
     @property
     def _unread(self) -> str:
         """Why this run reads no files, in a sentence; "" when it does."""
-        state = next(state for state in self.models if state.part == MEMORY)
+        state = self._startup.state(Part.MEMORY)
         if state.phase is ModelPhase.FAILED:
             return state.text
         return "Another aios-chat works on this data folder: close that one first." if self._owner is None else ""
@@ -139,17 +140,17 @@ class Desk:
 
     async def model_up(self) -> None:
         """Wait until the model answers. Raises DeskError with the reason when it will not."""
-        await self._up(MODEL, self._model_task)
+        await self._up(Part.MODEL, self._model_task)
 
     async def memory_up(self) -> None:
         """Wait until the memory is open and its outbox worked. Raises DeskError with the reason when it will not."""
-        await self._up(MEMORY, self._memory_task)
+        await self._up(Part.MEMORY, self._memory_task)
 
     async def indexed(self) -> None:
         """Wait until everything in the outbox has reached the memory."""
         await self._indexer.drained()
 
-    async def _up(self, part: str, task: asyncio.Task[None] | None) -> None:
+    async def _up(self, part: Part, task: asyncio.Task[None] | None) -> None:
         if task is not None:
             await asyncio.shield(task)
         state = await self._startup.ready(part)
@@ -270,17 +271,17 @@ class Desk:
     async def ready_to_answer(self) -> None:
         """Wait until the model is up, and the memory up or given up. A model that failed is tried again: the network
         may be back. Raises DeskError when it fails once more."""
-        if next(state for state in self.models if state.part == MODEL).phase is ModelPhase.FAILED:
+        if self._startup.state(Part.MODEL).phase is ModelPhase.FAILED:
             self.start_model()
         await self.model_up()
         if self._settings.recall is Recall.ON and self._memory_task is not None:
             await asyncio.shield(self._memory_task)
-            await self._startup.ready(MEMORY)
+            await self._startup.ready(Part.MEMORY)
 
     def turn_options(self) -> TurnOptions:
         """How to answer, once the model is up."""
         s = self._settings
-        engine = next(state.engine for state in self.models if state.part == MODEL)
+        engine = self._startup.state(Part.MODEL).engine
         quota = engine.quota_tokens if engine is not None else s.window_tokens
         return TurnOptions(
             model=engine.model_name if engine is not None else s.model,
@@ -317,7 +318,9 @@ class Desk:
     async def stage(self, path: Path) -> Attachment:
         """Copy a file's bytes into the data folder. Raises DeskError."""
         try:
-            return (await asyncio.to_thread(_stage, path, self._paths.files)).attachment
+            return (
+                await asyncio.to_thread(lambda: stage(Path(os.path.expanduser(path)), self._paths.files))
+            ).attachment
         except DropError as error:
             raise DeskError(str(error)) from error
 
@@ -326,7 +329,9 @@ class Desk:
         return await self._try_async(self._indexer.ingest(None, attachment))
 
     async def search(self, query: str, *, kind: SourceKind | None = None, limit: int = 20) -> SearchResult:
-        """Search chats and documents. Raises DeskError while the memory is not up."""
+        """Search chats and documents; only the words of the chats while the memory is not up. Raises DeskError."""
+        if self._startup.state(Part.MEMORY).phase is not ModelPhase.READY and kind is not SourceKind.DOCUMENT:
+            return await self._try(lambda: words_in_chats(self._store, query, limit))
         return await self._try_async(self._startup.host.search(SearchRequest(query, limit, kind)))
 
     async def documents(self) -> list[DocumentInfo]:
@@ -355,7 +360,7 @@ class Desk:
 
     async def _window(self, chat: ChatId) -> WindowView | None:
         host = self._startup.host
-        state = next(state for state in self.models if state.part == MODEL)
+        state = self._startup.state(Part.MODEL)
         if state.phase is not ModelPhase.READY or not host.engine.alive:
             return None
         try:
@@ -383,14 +388,10 @@ class Desk:
         return task
 
     def _emit(self, event: Event) -> None:
-        if isinstance(event, ModelState) and event.part == MEMORY and event.phase is ModelPhase.FAILED:
+        if isinstance(event, ModelState) and event.part == Part.MEMORY and event.phase is ModelPhase.FAILED:
             self._indexer.fail_waiting(event.text)
         for listener in self._listeners:
             listener(event)
-
-
-def _stage(path: Path, files: Path) -> Staged:
-    return stage(Path(os.path.expanduser(path)), files)
 
 
 def _file(named: Named) -> Path:

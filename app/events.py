@@ -36,13 +36,19 @@ class ModelPhase(StrEnum):
     FAILED = "failed"
 
 
+class Part(StrEnum):
+    """What is fetched and loaded: the engine's model; the embedder and the store of the memory."""
+
+    MODEL = "model"
+    MEMORY = "memory"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelState:
     """Progress of fetching and loading. `done` of `total` are bytes while fetching, layers while the model loads,
     passages while the memory indexes anew (which it also does when READY); 0 when there is nothing to count."""
 
-    part: str
-    """"model" (the engine) or "memory" (the embedder and the store)."""
+    part: Part
     phase: ModelPhase
     text: str
     done: int = 0

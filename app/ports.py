@@ -104,7 +104,7 @@ class DeskPort(Protocol):
         """Delete a chat's own messages and have the memory forget them."""
 
     async def search(self, query: str, *, kind: SourceKind | None = None, limit: int = 20) -> SearchResult:
-        """Search chats and documents. Raises DeskError while the memory is not up."""
+        """Search chats and documents; only the words of the chats while the memory is not up. Raises DeskError."""
 
     async def documents(self) -> list[DocumentInfo]:
         """Everything ingested."""

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.events import Listener, ModelPhase, ModelState, Notice, Severity
+from app.events import Listener, ModelPhase, ModelState, Notice, Part, Severity
 from app.host import wire
 from app.host.host import Host
 from app.host.process import ChildExit
@@ -18,9 +18,8 @@ from app.models.resolve import ShippedModel, choose, resolve
 from app.paths import Paths
 from app.settings import Settings
 
-MODEL, MEMORY = "model", "memory"
 SETTLED = (ModelPhase.READY, ModelPhase.FAILED)
-_PARTS = {"engine": MODEL, "memory": MEMORY}
+_PARTS = {"engine": Part.MODEL, "memory": Part.MEMORY}
 """Which part each child is."""
 
 
@@ -36,9 +35,11 @@ class Startup:
     def __init__(self, settings: Settings, paths: Paths, emit: Listener) -> None:
         self._settings, self._paths, self._emit = settings, paths, emit
         self.host = Host(paths.logs, self._ended, self._back, lambda child, why: self._failed(_PARTS[child], why))
-        self._parts = {
-            name: _Part(ModelState(name, ModelPhase.LOADING, "waiting"), asyncio.Event()) for name in (MODEL, MEMORY)
-        }
+        self._parts = {name: _Part(ModelState(name, ModelPhase.LOADING, "waiting"), asyncio.Event()) for name in Part}
+
+    def state(self, part: Part) -> ModelState:
+        """The latest state of one part."""
+        return self._parts[part].state
 
     @property
     def states(self) -> tuple[ModelState, ...]:
@@ -50,7 +51,7 @@ class Startup:
         """Where the engine's child writes its tokenizer."""
         return self._paths.models / "tokenizer.json"
 
-    async def ready(self, name: str) -> ModelState:
+    async def ready(self, name: Part) -> ModelState:
         """Wait until the part is READY or FAILED; its state. A part that is started again is neither meanwhile."""
         part = self._parts[name]
         while part.state.phase not in SETTLED:
@@ -60,10 +61,10 @@ class Startup:
     async def start_model(self) -> None:
         """Fetch and load the chat model; again, when that failed before."""
         settings = self._settings
-        self._tell(ModelState(MODEL, ModelPhase.LOADING, "looking for the model"))
+        self._tell(ModelState(Part.MODEL, ModelPhase.LOADING, "looking for the model"))
         try:
-            path = await resolve(settings.model, self._paths.models, lambda p: self._fetching(MODEL, p))
-            self._tell(ModelState(MODEL, ModelPhase.LOADING, "loading the model"))
+            path = await resolve(settings.model, self._paths.models, lambda p: self._fetching(Part.MODEL, p))
+            self._tell(ModelState(Part.MODEL, ModelPhase.LOADING, "loading the model"))
             options = wire.EngineOptions(
                 model=str(path),
                 quota_tokens=settings.window_tokens,
@@ -73,21 +74,21 @@ class Startup:
                 threads=settings.threads,
                 tokenizer_file=str(self.tokenizer_file),
             )
-            ready = await self.host.start_engine(options, lambda p: self._loading(MODEL, "loading the model", p))
+            ready = await self.host.start_engine(options, lambda p: self._loading(Part.MODEL, "loading the model", p))
         except (ModelError, HostError) as error:
-            self._failed(MODEL, str(error))
+            self._failed(Part.MODEL, str(error))
             return
         self._model_ready(ready)
 
     async def start_memory(self) -> None:
         """Fetch the embedder and open the memory."""
         try:
-            path = await fetch(embedder(), self._paths.models, lambda p: self._fetching(MEMORY, p))
-            self._tell(ModelState(MEMORY, ModelPhase.LOADING, "opening the memory"))
+            path = await fetch(embedder(), self._paths.models, lambda p: self._fetching(Part.MEMORY, p))
+            self._tell(ModelState(Part.MEMORY, ModelPhase.LOADING, "opening the memory"))
             options = wire.MemoryOptions(str(self._paths.memory), str(path), self._settings.ocr_languages)
-            ready = await self.host.start_memory(options, lambda p: self._loading(MEMORY, "indexing anew", p))
+            ready = await self.host.start_memory(options, lambda p: self._loading(Part.MEMORY, "indexing anew", p))
         except (ModelError, HostError) as error:
-            self._failed(MEMORY, str(error))
+            self._failed(Part.MEMORY, str(error))
             return
         self._memory_ready(ready)
 
@@ -95,26 +96,26 @@ class Startup:
         """End both children."""
         await self.host.stop()
 
-    def _fetching(self, name: str, progress: FetchProgress) -> None:
+    def _fetching(self, name: Part, progress: FetchProgress) -> None:
         if progress.phase is not FetchPhase.READY:
             text = f"{progress.phase.value} {progress.entry.title}"
             self._tell(ModelState(name, ModelPhase.FETCHING, text, progress.done, progress.total))
 
-    def _loading(self, name: str, text: str, progress: object) -> None:
+    def _loading(self, name: Part, text: str, progress: object) -> None:
         """Progress says nothing about the phase: the memory serves while it indexes anew."""
         if isinstance(progress, wire.LoadProgress):
             self._tell(replace(self._parts[name].state, text=text, done=progress.done, total=progress.total))
 
     def _model_ready(self, ready: wire.EngineReady) -> None:
         ready = replace(ready, model_name=_title(self._settings.model) or ready.model_name)
-        self._tell(ModelState(MODEL, ModelPhase.READY, ready.model_name, engine=ready))
+        self._tell(ModelState(Part.MODEL, ModelPhase.READY, ready.model_name, engine=ready))
 
     def _memory_ready(self, ready: wire.MemoryReady) -> None:
         for warning in ready.warnings:
             self._emit(Notice(warning, Severity.WARNING))
-        self._tell(ModelState(MEMORY, ModelPhase.READY, f"{ready.passages} passages"))
+        self._tell(ModelState(Part.MEMORY, ModelPhase.READY, f"{ready.passages} passages"))
 
-    def _failed(self, name: str, sentence: str) -> None:
+    def _failed(self, name: Part, sentence: str) -> None:
         self._tell(ModelState(name, ModelPhase.FAILED, sentence))
 
     def _ended(self, end: ChildExit, again: bool) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from app.events import Event, ModelPhase, ModelState, Notice, Severity
+from app.events import Event, ModelPhase, ModelState, Notice, Part, Severity
 from app.host import wire
 from app.host.process import ChildExit
 from app.models.errors import ModelError
 from app.paths import Paths
 from app.settings import load_settings
-from app.startup import MEMORY, MODEL, Startup
+from app.startup import Startup
 
 ENGINE = wire.EngineReady("tiny", "llama", 1, 1, 1, 512, 1, "cpu", "float32", 0.1)
-CHILDREN = {MODEL: "engine", MEMORY: "memory"}
+CHILDREN = {Part.MODEL: "engine", Part.MEMORY: "memory"}
 
 
 class ScriptedHost:
@@ -34,15 +34,15 @@ class ScriptedHost:
         self.pushes: dict[str, Callable[[object], None]] = {}
 
     async def start_engine(self, _options: wire.EngineOptions, on_load: Callable[[object], None]) -> wire.EngineReady:
-        self.pushes[MODEL] = on_load
+        self.pushes[Part.MODEL] = on_load
         return ENGINE
 
     async def start_memory(self, _options: wire.MemoryOptions, on_load: Callable[[object], None]) -> wire.MemoryReady:
-        self.pushes[MEMORY] = on_load
+        self.pushes[Part.MEMORY] = on_load
         return wire.MemoryReady(0, 7, "e")
 
     def ready(self, part: str) -> object:
-        return ENGINE if part == MODEL else wire.MemoryReady(0, 7, "e")
+        return ENGINE if part == Part.MODEL else wire.MemoryReady(0, 7, "e")
 
     def end(self, part: str, again: bool) -> None:
         child = CHILDREN[part]
@@ -73,7 +73,7 @@ def phase(startup: Startup, part: str) -> ModelPhase:
     return next(state.phase for state in startup.states if state.part == part)
 
 
-@pytest.mark.parametrize("part", [MODEL, MEMORY])
+@pytest.mark.parametrize("part", [Part.MODEL, Part.MEMORY])
 async def test_progress_that_comes_late_does_not_undo_ready(up: tuple[Startup, ScriptedHost], part: str) -> None:
     startup, host = up
     host.pushes[part](wire.LoadProgress(3, 5))
@@ -82,7 +82,7 @@ async def test_progress_that_comes_late_does_not_undo_ready(up: tuple[Startup, S
     assert (await startup.ready(part)).phase is ModelPhase.READY
 
 
-@pytest.mark.parametrize("part", [MODEL, MEMORY])
+@pytest.mark.parametrize("part", [Part.MODEL, Part.MEMORY])
 async def test_a_part_that_is_started_again_is_waited_for(up: tuple[Startup, ScriptedHost], part: str) -> None:
     startup, host = up
     host.end(part, again=True)
@@ -93,10 +93,10 @@ async def test_a_part_that_is_started_again_is_waited_for(up: tuple[Startup, Scr
     assert not waiting.done()
     host.on_back(CHILDREN[part], host.ready(part))
     assert (await waiting).phase is ModelPhase.READY
-    assert next(state.engine for state in startup.states if state.part == MODEL) is not None
+    assert next(state.engine for state in startup.states if state.part == Part.MODEL) is not None
 
 
-@pytest.mark.parametrize("part", [MODEL, MEMORY])
+@pytest.mark.parametrize("part", [Part.MODEL, Part.MEMORY])
 async def test_a_part_that_stays_down_says_so_and_nobody_waits(
     up: tuple[Startup, ScriptedHost], told: list[Event], part: str
 ) -> None:
@@ -108,7 +108,7 @@ async def test_a_part_that_stays_down_says_so_and_nobody_waits(
     assert any(isinstance(e, Notice) and e.severity is Severity.ERROR for e in told)
 
 
-@pytest.mark.parametrize("part", [MODEL, MEMORY])
+@pytest.mark.parametrize("part", [Part.MODEL, Part.MEMORY])
 async def test_a_restart_that_fails_says_why(up: tuple[Startup, ScriptedHost], part: str) -> None:
     startup, host = up
     host.end(part, again=True)
@@ -126,11 +126,11 @@ async def test_a_model_that_failed_is_tried_again(
 
     monkeypatch.setattr("app.startup.resolve", fails)
     await startup.start_model()
-    assert (await startup.ready(MODEL)).text == "There is no network."
+    assert (await startup.ready(Part.MODEL)).text == "There is no network."
 
     async def works(*_: object) -> Path:
         return tmp_path
 
     monkeypatch.setattr("app.startup.resolve", works)
     await startup.start_model()
-    assert (await startup.ready(MODEL)).phase is ModelPhase.READY
+    assert (await startup.ready(Part.MODEL)).phase is ModelPhase.READY

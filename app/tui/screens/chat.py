@@ -138,7 +138,7 @@ class ChatScreen(ChatLayout):
 
     def _draw_unheard(self) -> None:
         """What a question waits for before anything is heard of its answer."""
-        model = next((s for s in self.work.desk.models if s.part == "model"), None)
+        model = next((s for s in self.work.desk.models if s.part is events.Part.MODEL), None)
         waits = model is not None and model.phase in (events.ModelPhase.FETCHING, events.ModelPhase.LOADING)
         words = "waiting for the model" if waits else "looking for what the question needs"
         self.query_one(Activity).answering(f"{words} {GLYPHS.dot} Esc stops")

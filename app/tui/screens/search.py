@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from app.events import ModelPhase, Part
 from app.host.wire import Passage
 from app.ports import DeskError, DeskPort
 from app.tui.screens.dialog import Dialog
@@ -72,7 +73,9 @@ class SearchScreen(Dialog[Passage | None]):
             return
         results.show(found.passages)
         count = plural(len(found.passages), "passage") if found.passages else "Nothing found"
-        outcome.update(Content(f"{count} in {found.seconds * 1000:.0f} ms"))
+        up = any(state.part is Part.MEMORY and state.phase is ModelPhase.READY for state in self._desk.models)
+        where = "" if up else ", in the words of the chats only: the memory is not up"
+        outcome.update(Content(f"{count} in {found.seconds * 1000:.0f} ms{where}"))
 
     def key_down(self) -> None:
         """From the line to the results."""

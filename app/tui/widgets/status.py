@@ -7,7 +7,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from app.events import IngestJob, JobPhase, ModelPhase, ModelState
+from app.events import IngestJob, JobPhase, ModelPhase, ModelState, Part
 from app.tui.glyphs import GLYPHS
 from app.tui.text import job_words, megabytes, one_line, plural
 
@@ -78,7 +78,7 @@ class StatusBar(Widget):
     def show(self, state: ModelState) -> None:
         """One part moved on."""
         others = [s for s in self.states if s.part != state.part]
-        self.states = tuple(sorted((*others, state), key=lambda s: s.part != "model"))
+        self.states = tuple(sorted((*others, state), key=lambda s: s.part is not Part.MODEL))
 
 
 class Failures(Static):

@@ -17,6 +17,7 @@ from app.events import (
     MessageAdded,
     ModelPhase,
     ModelState,
+    Part,
     QueueChanged,
     RecallShown,
     WindowChanged,
@@ -50,7 +51,7 @@ ENGINE = EngineReady(
     dtype="float32",
     load_seconds=1.2,
 )
-READY = ModelState("model", ModelPhase.READY, "ready", engine=ENGINE)
+READY = ModelState(Part.MODEL, ModelPhase.READY, "ready", engine=ENGINE)
 
 
 def passage(label: str, **changes: object) -> Passage:

@@ -9,7 +9,7 @@ from scripted import ENGINE, ScriptedDesk, passage
 from textual import events as keys
 from textual.widgets import Markdown
 
-from app.events import JobPhase, ModelPhase, ModelState, Notice, PromptProgress, Severity, TurnsOver
+from app.events import JobPhase, ModelPhase, ModelState, Notice, Part, PromptProgress, Severity, TurnsOver
 from app.ids import ChatId
 from app.store.types import MessageStatus
 from app.tui.screens.confirm import ConfirmScreen
@@ -64,7 +64,7 @@ async def test_markup_in_any_text_is_only_text(desk):
     desk.add_chat(f"{NASTY} 2", [NASTY])
     last = desk.path(chat)[-1]
     desk.edit(last.id, starred=True, citations=("1",), passages=(passage("1", title=NASTY, text=NASTY),))
-    desk.states = (ModelState("model", ModelPhase.FAILED, NASTY),)
+    desk.states = (ModelState(Part.MODEL, ModelPhase.FAILED, NASTY),)
     async with person(desk, chat) as p:
         await p.until(lambda: NASTY in p.screen.query_one("#status").render().plain)
         assert NASTY in p.text("#failures")
@@ -99,14 +99,14 @@ async def test_markup_in_any_text_is_only_text(desk):
 
 
 async def test_messages_wait_in_the_queue_in_order_and_are_sent(desk):
-    desk.states = (ModelState("model", ModelPhase.FETCHING, "", 45_100_000, 98_200_000),)
+    desk.states = (ModelState(Part.MODEL, ModelPhase.FETCHING, "", 45_100_000, 98_200_000),)
     async with person(desk) as p:
         await p.until(lambda: "fetching model 45.1 of 98.2 MB (46 %)" in p.screen.query_one("#status").render().plain)
         for text in ("one", "two", "three", "four"):
             await p.write(text)
         await p.until(lambda: "and 1 more" in p.text("#queue"))
         assert [c[1] for c in desk.calls if c[0] == "send"] == ["one", "two", "three", "four"]
-        desk.states = (ModelState("model", ModelPhase.LOADING, ""),)
+        desk.states = (ModelState(Part.MODEL, ModelPhase.LOADING, ""),)
         desk.tell(desk.states[0])
         await p.until(lambda: "loading model" in p.screen.query_one("#status").render().plain)
         desk.states = (replace(desk.states[0], phase=ModelPhase.READY, engine=ENGINE),)
@@ -350,19 +350,19 @@ async def test_the_bar_of_keys_follows_the_focus_and_its_keys_can_be_clicked(des
 
 
 async def test_a_question_says_what_it_waits_for_and_a_failed_model_stands_in_full(desk):
-    desk.states = (ModelState("model", ModelPhase.LOADING, "loading the model", 12, 30),)
+    desk.states = (ModelState(Part.MODEL, ModelPhase.LOADING, "loading the model", 12, 30),)
     async with person(desk) as p:
         await p.until(lambda: "loading model 40 %" in str(p.screen.query_one("#status").render()))
         desk._commit(p.chat, "Are you there?", (), None)
         await p.until(lambda: "waiting for the model" in p.text("#activity"))
         why = "The model could not be downloaded [/b]: " + "go online, and send it again. " * 4
-        desk.states = (ModelState("model", ModelPhase.FAILED, why),)
+        desk.states = (ModelState(Part.MODEL, ModelPhase.FAILED, why),)
         desk.tell(desk.states[0])
         desk.tell(TurnsOver(p.chat))
         await p.until(lambda: not p.screen.query_one("#activity").display)
         assert why in p.text("#failures")
         assert "no model" in str(p.screen.query_one("#status").render())
-        desk.states = (ModelState("model", ModelPhase.READY, "ready", engine=ENGINE),)
+        desk.states = (ModelState(Part.MODEL, ModelPhase.READY, "ready", engine=ENGINE),)
         desk.tell(desk.states[0])
         await p.until(lambda: not p.screen.query_one("#failures").display)
         desk._commit(p.chat, "And now?", (), None)
@@ -371,9 +371,9 @@ async def test_a_question_says_what_it_waits_for_and_a_failed_model_stands_in_fu
 
 async def test_indexing_anew_is_shown_beside_a_model_that_answers(desk):
     async with person(desk) as p:
-        desk.tell(ModelState("memory", ModelPhase.READY, "indexing anew", 40, 200))
+        desk.tell(ModelState(Part.MEMORY, ModelPhase.READY, "indexing anew", 40, 200))
         await p.until(lambda: "indexing 40 of 200 passages" in str(p.screen.query_one("#status").render()))
-        desk.tell(ModelState("memory", ModelPhase.READY, "indexing anew", 200, 200))
+        desk.tell(ModelState(Part.MEMORY, ModelPhase.READY, "indexing anew", 200, 200))
         await p.until(lambda: "SmolLM2" in str(p.screen.query_one("#status").render()))
 
 

@@ -8,6 +8,7 @@ from scripted import passage
 from textual.containers import VerticalScroll
 from textual.widgets import Input, OptionList
 
+from app.events import ModelPhase, ModelState, Part
 from app.tui.screens.chats import ChatsScreen
 from app.tui.screens.confirm import AskScreen, ConfirmScreen
 from app.tui.screens.file_picker import FilePicker, entries
@@ -58,6 +59,19 @@ async def test_search_says_when_the_memory_is_not_up(desk):
         await p.write("/search down")
         await p.until(lambda: p.app.screen is not p.screen)
         await p.until(lambda: "not up yet" in p.text("#outcome"))
+
+
+async def test_search_says_when_it_knows_only_the_words_of_chats(desk):
+    async with person(desk) as p:
+        await p.write("/search river")
+        await p.until(lambda: p.app.screen is not p.screen)
+        await p.until(lambda: "the memory is not up" in p.text("#outcome"))
+        await p.press("escape")
+        desk.states = (*desk.states, ModelState(Part.MEMORY, ModelPhase.READY, "7 passages"))
+        await p.write("/search river")
+        await p.until(lambda: p.app.screen is not p.screen)
+        await p.until(lambda: " ms" in p.text("#outcome"))
+        assert "not up" not in p.text("#outcome")
 
 
 async def test_a_file_is_found_by_completion(desk, tmp_path, monkeypatch):
