@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.conversation import TurnOptions
-from app.drop.classify import Named, PathKind, classify
+from app.drop.classify import PathKind, classify
 from app.drop.explain import explain
 from app.drop.stage import DropError, stage, unstage
 from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Part, Severity
@@ -301,8 +301,11 @@ class Desk:
         attachments: list[Attachment] = []
         problems: list[str] = []
         for item in named:
+            if item.kind is PathKind.FOLDER:
+                problems.append(f"{item.path} is a folder; drop the files in it.")
+                continue
             try:
-                attachments.append(await self.attach(chat, await asyncio.to_thread(_file, item)))
+                attachments.append(await self.attach(chat, item.path))
             except DeskError as error:
                 problems.append(str(error))
         return Dropped(tuple(attachments), explanation=" ".join(problems))
@@ -392,10 +395,3 @@ class Desk:
             self._indexer.fail_waiting(event.text)
         for listener in self._listeners:
             listener(event)
-
-
-def _file(named: Named) -> Path:
-    """A dropped file. Raises DeskError for what is none."""
-    if named.kind is PathKind.FOLDER:
-        raise DeskError(f"{named.path} is a folder; drop the files in it.")
-    return named.path

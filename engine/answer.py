@@ -11,6 +11,7 @@ from enum import Enum, auto
 from torch import Tensor
 
 from engine.events import AnswerFinished, EngineEvent, FinishReason, TextDelta
+from engine.lookup import PromptLookup
 from engine.sampling.constraint import Matcher
 from engine.sampling.params import SamplingParams
 from engine.sampling.sampler import Sampler
@@ -59,6 +60,7 @@ class Answer:
     repetitions: RepetitionFinder = field(init=False)
     text: HeldText = field(init=False)
     sampler: Sampler = field(init=False)
+    lookup: PromptLookup = field(default_factory=PromptLookup)
 
     def __post_init__(self) -> None:
         self.first = self.session.end
@@ -81,6 +83,11 @@ class Answer:
         if self.first_token_at is None:
             self.prompt_tokens += len(session.pending) - len(self.session.pending)
         self.session = session
+
+    def guess(self, most: int) -> list[int]:
+        """Up to `most` tokens that may follow the one that waits to be computed."""
+        self.lookup.follow(self.session.past, self.session.pending)
+        return self.lookup.guess(most)
 
     def take(self, logits: Tensor) -> list[EngineEvent]:
         """Draw the next token from `logits` `[vocab]`; appends it to the session unless it ends the answer.

@@ -7,60 +7,30 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 
+from torch import Tensor
+
 from engine.answer import Answer, Priority
 from engine.cache.kv_cache import KvCache
 from engine.cache.pages import Pages
+from engine.config import MIN_RING_PAGES, EngineConfig
 from engine.events import (
     AnswerFinished,
     EngineEvent,
     FinishReason,
     PromptRead,
     TokensEvicted,
-    VisibleMessage,
     WindowState,
 )
+from engine.look import visible_positions, whole_messages, window_state
 from engine.model.load import LoadedModel
-from engine.runner import Computed, EagerRunner
+from engine.runner import Ahead, Computed, EagerRunner
 from engine.sampling.constraint import Constraints
 from engine.sampling.params import SamplingParams
-from engine.scheduler import schedule
+from engine.scheduler import Schedule, schedule
 from engine.session import Session
 from engine.text.template import Piece
 from engine.types import EngineError, MessageKey, Position, QuotaError, SessionId
-from engine.window import WindowShape, window_start
-
-MIN_RING_PAGES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """`quota_tokens` a session (rounded down to whole pages), for at most `sessions` at once.
-
-    `chunk_tokens` is the longest prefill chunk: it bounds how long a running answer or a cancel waits. `host_bytes`
-    of ordinary memory keep the images of pages that left a window or whose chat was swapped out.
-    """
-
-    quota_tokens: int
-    page_size: int = 32
-    sessions: int = 1
-    chunk_tokens: int = 128
-    host_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.page_size < 1 or self.sessions < 1 or self.chunk_tokens < 1:
-            raise EngineError("page size, sessions and chunk tokens must be at least 1")
-        if self.host_bytes < 0:
-            raise EngineError(f"host_bytes is {self.host_bytes}; it must be 0 (off) or more")
-        if self.quota_pages < MIN_RING_PAGES + 1:
-            raise QuotaError(
-                f"a window of {self.quota_tokens} tokens is {self.quota_pages} pages of {self.page_size}; "
-                f"at least {(MIN_RING_PAGES + 1) * self.page_size} tokens are needed"
-            )
-
-    @property
-    def quota_pages(self) -> int:
-        """Pages of one session: the hard limit."""
-        return self.quota_tokens // self.page_size
+from engine.window import WindowShape
 
 
 @dataclass(slots=True)
@@ -299,6 +269,7 @@ class Engine:
                 events += self._end(chat, chat.answer.finish(FinishReason.CANCELLED))
         planned = schedule(self._answering(Priority.FOREGROUND) or self._background(), self.config.chunk_tokens)
         if planned.tokens:
+            planned = self._guessing(planned)
             for session in planned.decode:
                 self.cache.claim(session, 1)
             if planned.prefill is not None:
@@ -319,10 +290,38 @@ class Engine:
             events.append(PromptRead(session.id, answer.prompt_tokens - len(session.pending), answer.prompt_tokens))
         if session.pending:
             return events
-        written = answer.take(computed.logits)
+        events += self._take(chat, answer, computed.logits)
+        if computed.ahead is not None:
+            events += self._follow(chat, answer, computed.ahead)
+        return events
+
+    def _take(self, chat: _Chat, answer: Answer, logits: Tensor) -> list[EngineEvent]:
+        written = answer.take(logits)
         self._time(chat, answer)
         ended = any(isinstance(event, AnswerFinished) for event in written)
-        return events + (self._end(chat, written) if ended else written)
+        return self._end(chat, written) if ended else written
+
+    def _guessing(self, planned: Schedule) -> Schedule:
+        """The step with a guess for the first chat that decodes and has one."""
+        for session in planned.decode if self.config.guess_tokens else ():
+            answer = self._chats[session.id].answer
+            guess = answer.guess(self.config.guess_tokens) if answer is not None else []
+            if (with_guess := planned.guessing(session, guess)) is not planned:
+                return with_guess
+        return planned
+
+    def _follow(self, chat: _Chat, answer: Answer, ahead: Ahead) -> list[EngineEvent]:
+        """Go on over guessed tokens as long as the answer draws them itself; their K and V are computed already."""
+        events: list[EngineEvent] = []
+        session, first = chat.session, chat.session.position
+        for token, logits, start in zip(ahead.tokens, ahead.logits, ahead.starts, strict=True):
+            if chat.answer is not answer or chat.session is not session or session.pending != [token]:
+                break
+            session.advance(1, start)
+            self.cache.settle(session)
+            events += self._take(chat, answer, logits)
+        answer.lookup.judge(len(ahead.tokens), session.position - first)
+        return events
 
     def _time(self, chat: _Chat, answer: Answer) -> None:
         if answer.first_token_at is not None and answer.new_tokens > 1:
@@ -340,27 +339,17 @@ class Engine:
     def window(self, session: SessionId) -> WindowState:
         """What the model sees in this chat right now."""
         chat = self._chat(session)
-        s, shape = chat.session, chat.session.shape
-        sinks = VisibleMessage(None, min(s.position, shape.sinks), shape.sinks)
-        # Tokens that wait (the end-of-turn mark of the last answer) are not computed: they count for nothing yet.
-        ends = [min(span.end, s.position) for span in s.spans]
-        messages = [
-            VisibleMessage(span.key, max(0, end - max(span.first, s.start)), end - span.first)
-            for span, end in zip(s.spans, ends, strict=True)
-        ]
-        return WindowState(
-            quota_tokens=shape.quota_pages * shape.page_size,
-            sink_tokens=shape.sinks,
-            ring_tokens=shape.ring_tokens,
-            visible_tokens=s.visible_tokens,
-            position=s.position,
-            evicted=s.start - shape.sinks,
-            until_eviction=shape.until_eviction(Position(s.position - 1)),
-            page_size=shape.page_size,
-            quota_bytes=shape.quota_pages * self.pages.page_bytes,
-            tokens_per_second=chat.tokens_per_second,
-            messages=(sinks, *(m for m in messages if m.visible)),
-        )
+        quota_bytes = chat.session.shape.quota_pages * self.pages.page_bytes
+        return window_state(chat.session, quota_bytes, chat.tokens_per_second)
+
+    def whole_messages(self, session: SessionId, ahead: int) -> tuple[MessageKey, ...]:
+        """Messages that will be in the window in full once a next message of `ahead` tokens has been read, those that
+        wait to be computed included."""
+        return whole_messages(self._chat(session).session, ahead)
+
+    def visible_positions(self, session: SessionId) -> list[Position]:
+        """The positions that the last computed token of a session saw."""
+        return visible_positions(self._chat(session).session)
 
     def count_tokens(self, text: str) -> int:
         """Length of a text in the model's own tokens."""
@@ -369,21 +358,6 @@ class Engine:
     def check(self) -> None:
         """Raise AssertionError when a page is lost, counted twice, or known where it is not."""
         self.cache.check(chat.session for chat in self._chats.values())
-
-    def whole_messages(self, session: SessionId, ahead: int) -> tuple[MessageKey, ...]:
-        """Messages that will be in the window in full once a next message of `ahead` tokens has been read, those that
-        wait to be computed included."""
-        s = self._chat(session).session
-        last = Position(s.end + max(1, ahead) - 1)
-        start = max(s.start, window_start(s.shape, last, [*(span.first for span in s.spans), s.end]))
-        return tuple(span.key for span in s.spans if span.first >= start)
-
-    def visible_positions(self, session: SessionId) -> list[Position]:
-        """The positions that the last computed token of a session saw."""
-        s = self._chat(session).session
-        return [Position(t) for t in range(min(s.position, s.shape.sinks))] + [
-            Position(t) for t in range(s.start, s.position)
-        ]
 
 
 def _end_of(session: Session, after: MessageKey | None) -> Position:

@@ -9,6 +9,8 @@ SHORTEST = 2
 """Tokens that must repeat before what followed them is guessed again; a longer match is tried first."""
 MOST = 8
 """Tokens of one guess at most."""
+LOOK_BACK = 16_384
+"""Tokens of a chat that are looked up."""
 
 
 class PromptLookup:
@@ -20,13 +22,24 @@ class PromptLookup:
     not; after a wrong one nothing is guessed for as many tokens as were wrong.
     """
 
-    def __init__(self, history: Sequence[int]) -> None:
+    def __init__(self) -> None:
         self._tokens: list[int] = []
         self._after: dict[tuple[int, ...], int] = {}
+        self._end = 0
         self._length = MOST // 2
         self._rest = 0
-        for token in history:
+
+    def follow(self, past: Sequence[int], pending: Sequence[int]) -> None:
+        """Take in what a history has grown by since the last call; a history that is another one is read anew."""
+        end = len(past) + len(pending)
+        count = end - self._end
+        newest = [*past[-count - 1 :], *pending][-count - 1 :] if count > 0 else []
+        if not self._tokens or not newest or newest[0] != self._tokens[-1]:
+            self._tokens, self._after = [], {}
+            newest = [0, *past[-LOOK_BACK:], *pending]
+        for token in newest[1:]:
             self.push(token)
+        self._end = end
 
     def push(self, token: int) -> None:
         """One more token of the history."""

@@ -17,7 +17,8 @@ from app.ids import ChatId, MessageId
 from app.paths import write_atomically
 from engine import events
 from engine.cache.formats.kv_format import KvFormat
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.model.load import load_model, pick_device, pick_dtype
 from engine.sampling import params
 from engine.sampling.params import SamplingParams

@@ -10,7 +10,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.events import AnswerFinished
 from engine.model.load import load_model
 from engine.sampling.params import SamplingParams

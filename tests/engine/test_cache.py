@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.events import AnswerFinished
 from engine.sampling.params import SamplingParams
 from engine.types import EngineError, MessageKey, SessionId

@@ -11,7 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.events import AnswerFinished, FinishReason, TextDelta
 from engine.model.load import load_model
 from engine.sampling.constraint import ConstraintError, Constraints

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta
 from engine.sampling.params import SamplingParams
 from engine.text.template import ChatTemplate
@@ -167,3 +168,27 @@ def test_what_will_be_whole_is_known_before_the_question_is_read(tiny: Tiny) -> 
         assert visible == set(whole)
         told += [asked, answered]
     assert len(set(told) - visible) > 4
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_guessing_changes_the_steps_and_not_the_text(tiny: Tiny, temperature: float) -> None:
+    """A chat that repeats itself, over several windows: fewer passes, the same tokens."""
+    model = replace(tiny.ours, stop_ids=frozenset())
+    told, steps = [], []
+    for guess_tokens in (0, 5):
+        config = EngineConfig(quota_tokens=96, page_size=16, sessions=2, guess_tokens=guess_tokens)
+        engine = Engine(model, config)
+        session = engine.open_session("s")
+        engine.add_user(session, Q, "again and again and again and again and ")
+        engine.generate(session, A, SamplingParams(temperature=temperature, top_k=2, max_tokens=300))
+        taken, events = 0, []
+        while engine.busy:
+            events += engine.step()
+            engine.check()
+            taken += 1
+        told.append(finished(events).text)
+        steps.append(taken)
+        assert finished(events).new_tokens == 300
+        assert engine.window(session).evicted > 200
+    assert told[0] == told[1]
+    assert steps[1] < steps[0]

@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 )
 
 from engine.answer import Priority
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
 from engine.sampling.params import SamplingParams
 from engine.session import Session

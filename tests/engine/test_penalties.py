@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.events import AnswerFinished
 from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import biased, penalised

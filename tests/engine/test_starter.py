@@ -11,7 +11,8 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, TextDelta, TokensEvicted
 from engine.model.load import LoadedModel, load_model
 from engine.sampling.params import SamplingParams

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from app.host.sessions import HELD_CHATS, SessionBook
 from app.host.wire import GenerateRequest, PromptMessage, Role, Sampling
 from app.ids import ChatId, MessageId
-from engine.engine import Engine, EngineConfig
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.model.load import LoadedModel, load_model
 from engine.sampling.params import SamplingParams
 from engine.types import MessageKey, SessionId
