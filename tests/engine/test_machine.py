@@ -227,7 +227,8 @@ class EngineMachine(RuleBasedStateMachine):
     # --- what must hold ---
 
     def one_step(self) -> None:
-        front = [c.running for c in self.chats.values() if c.running and c.running.priority is Priority.FOREGROUND]
+        answers = [c.running for c in self.chats.values() if c.running and not c.running.cancelled]
+        front = [running for running in answers if running.priority is Priority.FOREGROUND]
         for event in self.engine.step():
             self.seen(event)
             running = self.chats[event.session].running
@@ -247,7 +248,6 @@ class EngineMachine(RuleBasedStateMachine):
             case PromptRead(_, done, total):
                 assert chat.running
                 assert 0 < done <= total
-                assert total >= chat.running.prompt_tokens
                 chat.running.prompt_tokens = total
             case TextDelta(_, text):
                 assert chat.running
