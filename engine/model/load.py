@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -75,7 +76,7 @@ def _from_gguf(
     tokenizer = from_gguf(parts)
     template = ChatTemplate(parts.template, bos=_text(tokenizer, tokenizer.bos), eos=_text(tokenizer, tokenizer.eos))
     decoder = Decoder(config, file.weights(config, dtype, device, lambda done: on_layer(done, config.layers)))
-    return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer), dtype, device)
+    return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer, template), dtype, device)
 
 
 def _from_folder(
@@ -88,7 +89,7 @@ def _from_folder(
     eos = tokenizer.eos if tokenizer.eos is not None else next(iter(config.stop_ids), None)
     template = ChatTemplate(_folder_template(path), bos=_text(tokenizer, tokenizer.bos), eos=_text(tokenizer, eos))
     decoder = Decoder(config, folder.weights(config, dtype, device, lambda done: on_layer(done, config.layers)))
-    return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer), dtype, device)
+    return LoadedModel(config, decoder, tokenizer, template, _stop_ids(config, tokenizer, template), dtype, device)
 
 
 def _folder_template(path: Path) -> str | None:
@@ -111,7 +112,9 @@ def _text(tokenizer: Tokenizer, token: int | None) -> str:
     return "" if token is None else tokenizer.token_text(token)
 
 
-def _stop_ids(config: ModelConfig, tokenizer: Tokenizer) -> frozenset[int]:
+def _stop_ids(config: ModelConfig, tokenizer: Tokenizer, template: ChatTemplate) -> frozenset[int]:
+    """Of the generation config, by the usual names, and the special token that the template ends an answer with."""
+    after = (token for token in tokenizer.encode(template.answer.after) if token in tokenizer.special_ids)
     named = (tokenizer.token_id(text) for text in _END_OF_TURN)
     special = {token for token in named if token is not None and token in tokenizer.special_ids}
-    return frozenset(config.stop_ids) | special
+    return frozenset(config.stop_ids) | special | set(islice(after, 1))

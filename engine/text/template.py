@@ -7,12 +7,16 @@ then checked against the template's own rendering of a longer one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError
-from jinja2.ext import loopcontrols
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.types import UnsupportedModelError
@@ -26,6 +30,20 @@ _SYSTEM, _FIRST, _SECOND, _THIRD = "\x02system\x03", "\x02one\x03", "\x02two\x03
 _ANSWER, _LATER = "\x02answer\x03", "\x02later\x03"
 _CHAT = [("system", _SYSTEM), ("user", _FIRST), ("assistant", _ANSWER), ("user", _SECOND)]
 _LONGER = [*_CHAT, ("assistant", _LATER), ("user", _THIRD)]
+
+
+THINKING = ("enable_thinking", "thinking")
+"""What templates call their thinking switch: Qwen3 and SmolLM3, Granite 3.2 and DeepSeek 3.1."""
+
+
+class _Generation(Extension):
+    """`{% generation %}` (SmolLM3) marks the answer's text for training; here it is only its text."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +61,29 @@ class ChatTemplate:
     differ where a template leaves the answer's leading space to the model (Llama 2).
     """
 
-    def __init__(self, source: str | None, *, bos: str = "", eos: str = "") -> None:
-        """Compile the template; None is ChatML. Raises UnsupportedModelError when it cannot be used append-only."""
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    def __init__(
+        self,
+        source: str | None,
+        *,
+        bos: str = "",
+        eos: str = "",
+        variables: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        """Compile the template, None is ChatML; `variables` are the values of names that it asks for.
+
+        Raises UnsupportedModelError when it cannot be used append-only.
+        """
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+        )
         environment.globals["raise_exception"] = _raise
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         try:
             self._template = environment.from_string(source or CHATML)
         except TemplateError as error:
             raise UnsupportedModelError(f"the model's chat template cannot be read: {error}") from error
-        self._bos, self._eos = bos, eos
+        self._source, self._bos, self._eos, self._variables = source, bos, eos, dict(variables)
+        self._names = find_undeclared_variables(environment.parse(source or CHATML))
         self._trims = self._render([("user", f" {_FIRST} ")]) == self._render([("user", _FIRST)])
         try:
             self._read_pieces()
@@ -65,6 +96,18 @@ class ChatTemplate:
                 "the model's chat template writes earlier turns anew and cannot be appended to; "
                 "take a model whose template only adds to what it wrote"
             )
+
+    @property
+    def switches_thinking(self) -> bool:
+        """Whether the template can ask the model to think before it answers, or not to."""
+        return not self._names.isdisjoint(THINKING)
+
+    def with_thinking(self, on: bool) -> ChatTemplate:
+        """This template with its thinking switch set; the same where it has none."""
+        if not self.switches_thinking:
+            return self
+        variables = {**self._variables, **dict.fromkeys(THINKING, on)}
+        return ChatTemplate(self._source, bos=self._bos, eos=self._eos, variables=variables)
 
     def system_prompt(self, text: str) -> str:
         """Everything before the first user message: the sinks."""
@@ -93,7 +136,11 @@ class ChatTemplate:
         wire: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in messages]
         try:
             return self._template.render(
-                messages=wire, add_generation_prompt=generate, bos_token=self._bos, eos_token=self._eos
+                self._variables,
+                messages=wire,
+                add_generation_prompt=generate,
+                bos_token=self._bos,
+                eos_token=self._eos,
             )
         except (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise UnsupportedModelError(f"the model's chat template fails on a plain chat: {error}") from error

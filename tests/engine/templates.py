@@ -49,6 +49,46 @@ _LLAMA2 = (
     "{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
 )
 
+_QWEN3 = (
+    "{%- if messages[0].role == 'system' %}\n"
+    "    {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}\n"
+    "{%- endif %}\n{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}\n"
+    "{%- for message in messages[::-1] %}\n    {%- set index = (messages|length - 1) - loop.index0 %}\n"
+    '    {%- if ns.multi_step_tool and message.role == "user" and message.content is string %}\n'
+    "        {%- set ns.multi_step_tool = false %}\n        {%- set ns.last_query_index = index %}\n    {%- endif %}\n"
+    "{%- endfor %}\n{%- for message in messages %}\n"
+    "    {%- if message.content is string %}\n        {%- set content = message.content %}\n    {%- else %}\n"
+    "        {%- set content = '' %}\n    {%- endif %}\n"
+    '    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}\n'
+    "        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}\n"
+    "    {%- elif message.role == \"assistant\" %}\n        {%- set reasoning_content = '' %}\n"
+    "        {%- if message.reasoning_content is string %}\n"
+    "            {%- set reasoning_content = message.reasoning_content %}\n        {%- endif %}\n"
+    "        {%- if loop.index0 > ns.last_query_index %}\n"
+    "            {%- if loop.last or (not loop.last and reasoning_content) %}\n"
+    "                {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n')"
+    " + '\\n</think>\\n\\n' + content.lstrip('\\n') }}\n            {%- else %}\n"
+    "                {{- '<|im_start|>' + message.role + '\\n' + content }}\n            {%- endif %}\n"
+    "        {%- else %}\n            {{- '<|im_start|>' + message.role + '\\n' + content }}\n        {%- endif %}\n"
+    "        {{- '<|im_end|>\\n' }}\n    {%- endif %}\n{%- endfor %}\n{%- if add_generation_prompt %}\n"
+    "    {{- '<|im_start|>assistant\\n' }}\n    {%- if enable_thinking is defined and enable_thinking is false %}\n"
+    "        {{- '<think>\\n\\n</think>\\n\\n' }}\n    {%- endif %}\n{%- endif %}"
+)
+_SMOLLM3 = (
+    "{%- if enable_thinking is not defined -%}\n{%- set enable_thinking = true -%}\n{%- endif -%}\n"
+    "{%- set reasoning_mode = '/think' if enable_thinking else '/no_think' -%}\n"
+    "{{- '<|im_start|>system\\n## Metadata\\n\\nReasoning Mode: ' + reasoning_mode + '\\n\\n' -}}\n"
+    "{%- if messages[0].role == 'system' -%}\n{{- messages[0].content -}}\n{%- endif -%}\n{{- '<|im_end|>\\n' -}}\n"
+    "{%- for message in messages -%}\n{%- set content = message.content if message.content is string else '' -%}\n"
+    "{%- if message.role == 'user' -%}\n{{ '<|im_start|>' + message.role + '\\n'  + content + '<|im_end|>\\n' }}\n"
+    "{%- elif message.role == 'assistant' -%}\n{% generation %}\n{%- if reasoning_mode == '/think' -%}\n"
+    "{{ '<|im_start|>assistant\\n' + content + '<|im_end|>\\n' }}\n{%- else -%}\n"
+    "{{ '<|im_start|>assistant\\n' + '<think>\\n\\n</think>\\n' + content + '<|im_end|>\\n' }}\n"
+    "{%- endif -%}\n{% endgeneration %}\n{%- endif -%}\n{%- endfor -%}\n{%- if add_generation_prompt -%}\n"
+    "{%- if reasoning_mode == '/think' -%}\n{{ '<|im_start|>assistant\\n' }}\n{%- else -%}\n"
+    "{{ '<|im_start|>assistant\\n' + '<think>\\n\\n</think>\\n'  }}\n{%- endif -%}\n{%- endif -%}"
+)
+
 STYLES = {
     "chatml": Style(_CHATML, "<|im_start|>", "<|im_end|>", ("<|im_start|>", "<|im_end|>")),
     "llama3": Style(
@@ -58,6 +98,8 @@ STYLES = {
         ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     ),
     "zephyr": Style(_ZEPHYR, "<s>", "</s>", ("<s>", "</s>"), adds_bos=True),
+    "qwen3": Style(_QWEN3, "<|im_start|>", "<|im_end|>", ("<|im_start|>", "<|im_end|>")),
+    "smollm3": Style(_SMOLLM3, "<|im_start|>", "<|im_end|>", ("<|im_start|>", "<|im_end|>")),
     "llama2": Style(_LLAMA2, "<s>", "</s>", ("<s>", "</s>")),
 }
 

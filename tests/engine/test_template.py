@@ -72,12 +72,13 @@ def test_pieces_are_the_templates_own_rendering(name: str, chat: Chat) -> None:
 def test_each_turn_only_adds(name: str) -> None:
     template = TEMPLATES[name]
     chat = [("system", "s"), ("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four")]
+    chat.append(("user", "five"))
     so_far = template.system_prompt("s")
     for piece, text in pieces(template, chat):
         asked = so_far + (template.generation if piece == template.answer else piece.before)
         so_far += piece.before + text + piece.after
         assert so_far.startswith(asked.rstrip())
-    assert so_far == rendered(RENDERERS[name], chat)
+    assert so_far + template.generation == rendered(RENDERERS[name], chat)
 
 
 def ours(style: Style, fast: FastTokenizer) -> Tokenizer:
@@ -141,6 +142,8 @@ def test_texts_are_trimmed_where_the_template_trims() -> None:
         "chatml": " x\n",
         "llama3": "x",
         "zephyr": " x\n",
+        "qwen3": " x\n",
+        "smollm3": " x\n",
         "llama2": "x",
     }
 
@@ -166,3 +169,35 @@ def test_a_broken_template_is_refused(source: str) -> None:
     with pytest.raises(UnsupportedModelError) as refused:
         ChatTemplate(source)
     assert "template" in one_sentence(refused.value)
+
+
+# --- thinking ---
+
+SWITCHED = ("qwen3", "smollm3")
+
+
+def test_templates_with_a_thinking_switch_are_known() -> None:
+    assert {name for name in STYLES if TEMPLATES[name].switches_thinking} == set(SWITCHED)
+    assert ChatTemplate(CHATML + "{% if thinking %}{% endif %}").switches_thinking
+    plain = TEMPLATES["chatml"]
+    assert plain.with_thinking(False) is plain
+
+
+@pytest.mark.parametrize("name", SWITCHED)
+@pytest.mark.parametrize("on", [True, False])
+@settings(max_examples=30)
+@given(chat=chats)
+def test_the_switch_is_the_templates_own(name: str, on: bool, chat: Chat) -> None:
+    template = TEMPLATES[name].with_thinking(on)
+    whole = template.system_prompt(chat[0][1])
+    for piece, text in pieces(template, chat):
+        whole += piece.before + text + piece.after
+    wire = [{"role": role, "content": text} for role, text in chat]
+    want = RENDERERS[name].apply_chat_template(wire, tokenize=False, add_generation_prompt=True, enable_thinking=on)
+    assert whole + template.generation == want
+    assert ("<think>" in template.generation) == (not on)
+
+
+def test_set_twice_the_last_counts() -> None:
+    template = TEMPLATES["qwen3"]
+    assert template.with_thinking(False).with_thinking(True).generation == template.generation
