@@ -11,7 +11,7 @@ from typer._click.exceptions import ClickException  # typer carries its own copy
 
 from app.errors import PersonError
 from app.guard import INTERRUPTED, MISUSED, complain, guarded
-from app.settings import Settings, load_settings
+from app.settings import Settings, load_settings, overridden
 
 
 class MisuseError(PersonError):
@@ -86,19 +86,36 @@ def ask(
     question: Annotated[str, typer.Argument(help="The question; text on stdin is added to it.")] = "",
     chat: Annotated[str | None, typer.Option(help="Go on with this chat (id or title).")] = None,
     file: Annotated[list[Path] | None, typer.Option(help="Attach a file; may be repeated.")] = None,
+    json_schema: Annotated[Path | None, typer.Option(help="The answer is JSON by the schema in this file.")] = None,
+    regex: Annotated[str | None, typer.Option(help="The whole answer matches this pattern.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text; may be repeated.")] = None,
+    ban: Annotated[list[str] | None, typer.Option(help="Never say this text; may be repeated.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Choose among the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Choose among the likeliest of this probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Drop tokens less likely than this share of the best.")] = None,
+    repeat_penalty: Annotated[float | None, typer.Option(help="Above 1: repeat less.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Ask one question; the answer goes to stdout."""
-    from app.commands.ask import Ask
+    from app.commands.ask import Ask, constrained
     from app.commands.ask import ask as work
     from app.commands.session import run
 
     piped = "" if sys.stdin.isatty() else sys.stdin.read().strip()
     if not question.strip() and not piped:
         raise MisuseError('There is no question; write it after "ask" or pipe it in.')
+    overrides = {
+        "stop": stop,
+        "banned": ban,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repeat_penalty,
+    }
+    settings = constrained(overridden(_settings(context), overrides), json_schema, regex)
     request = Ask(question, piped, chat, tuple(file or ()), as_json, quiet)
-    raise typer.Exit(run(lambda: work(_settings(context), request)))
+    raise typer.Exit(run(lambda: work(settings, request)))
 
 
 @cli.command()

@@ -199,7 +199,8 @@ class Conversation:
         self, question: Message, written: _Written, finished: wire.Finished | None, options: TurnOptions
     ) -> Message:
         text, labels = written.text, tuple[str, ...]()
-        if question.passages and text and self._host.memory.alive:
+        # JSON is left as it is: its [1] is a list and no citation.
+        if question.passages and text and self._host.memory.alive and options.sampling.constraint is None:
             text, labels = await self._cite(question, text)
         figures = None if finished is None else _figures(finished, options.model)
         message = await asyncio.to_thread(

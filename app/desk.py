@@ -15,7 +15,6 @@ from app.drop.classify import PathKind, classify
 from app.drop.explain import explain
 from app.drop.stage import DropError, stage, unstage
 from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Part, Severity
-from app.host.sampling import Sampling
 from app.host.stream import HostError
 from app.host.wire import DocumentInfo, Passage, SearchRequest, SearchResult, SourceKind, WindowView
 from app.ids import ChatId, MessageId, new_chat_id
@@ -23,7 +22,7 @@ from app.indexer import Indexer
 from app.outgoing import Outgoing, OutgoingQueues
 from app.paths import Paths
 from app.ports import ChatView, DeskError, Dropped
-from app.settings import Recall, Settings
+from app.settings import Settings, Switch
 from app.startup import Startup
 from app.store.store import Owner, Store, StoreError, acquire_owner
 from app.store.types import Attachment, Chat, Message
@@ -274,7 +273,7 @@ class Desk:
         if self._startup.state(Part.MODEL).phase is ModelPhase.FAILED:
             self.start_model()
         await self.model_up()
-        if self._settings.recall is Recall.ON and self._memory_task is not None:
+        if self._settings.recall is Switch.ON and self._memory_task is not None:
             await asyncio.shield(self._memory_task)
             await self._startup.ready(Part.MEMORY)
 
@@ -286,8 +285,8 @@ class Desk:
         return TurnOptions(
             model=engine.model_name if engine is not None else s.model,
             system=s.system_text(),
-            sampling=Sampling(s.temperature, s.top_k, s.top_p, s.seed, s.max_tokens),
-            recall_tokens=int(quota * s.recall_share) if s.recall is Recall.ON else 0,
+            sampling=s.sampling(),
+            recall_tokens=int(quota * s.recall_share) if s.recall is Switch.ON else 0,
             tokenizer_file=str(self._startup.tokenizer_file),
         )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from app.errors import PersonError
+from app.host.sampling import Constraint, Sampling
 
 ENV_PREFIX = "AIOS_CHAT_"
 NOT_OPTIONS = frozenset({"AIOS_CHAT_HOME"})
@@ -30,8 +31,8 @@ class SettingsError(PersonError):
     exit_code = 2
 
 
-class Recall(StrEnum):
-    """Whether evicted turns and files are read back from the memory."""
+class Switch(StrEnum):
+    """What an option that is on or off says."""
 
     ON = "on"
     OFF = "off"
@@ -111,11 +112,19 @@ def _one_of(values: tuple[int, ...]) -> Kind:
 
 def _switch(raw: object) -> object:
     if isinstance(raw, bool):
-        return Recall.ON if raw else Recall.OFF
-    return Recall(str(raw).lower())
+        return Switch.ON if raw else Switch.OFF
+    return Switch(str(raw).lower())
+
+
+def _texts(raw: object) -> object:
+    texts = [raw] if isinstance(raw, str) else raw
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text for text in texts):
+        raise ValueError
+    return tuple(texts)
 
 
 TEXT = Kind("a text that is not empty", _text)
+TEXTS = Kind("a text that is not empty, or a list of such texts", _texts)
 SWITCH = Kind("on or off", _switch)
 
 
@@ -178,12 +187,33 @@ class Settings:
         _number(0.01, 1),
         "Choose among the likeliest tokens of this total probability; 1 switches this off.",
     )
+    min_p: float = _option(
+        0.0,
+        _number(0, 0.99),
+        "Choose among tokens at least this many times as likely as the likeliest only; 0 switches this off.",
+    )
+    repetition_penalty: float = _option(
+        1.0, _number(0.1, 10), "How much less likely a token is that was said before; 1 switches this off."
+    )
+    presence_penalty: float = _option(0.0, _number(-2, 2), "Taken off the score of tokens that were said before.")
+    frequency_penalty: float = _option(
+        0.0, _number(-2, 2), "Taken off the score of a token for each time that it was said before."
+    )
+    penalty_tokens: int = _option(256, _whole(1, 1_000_000), "How many of the chat's last tokens the penalties see.")
+    stop: tuple[str, ...] = _option((), TEXTS, "Texts at which an answer ends, before them.", shown="none")
+    banned: tuple[str, ...] = _option((), TEXTS, "Texts that no answer may contain, in any letter case.", shown="none")
+    end_loops: Switch = _option(  # noqa: RUF009 - it returns a field
+        Switch.ON, SWITCH, "End an answer that repeats one passage over and over."
+    )
+    thinking: Switch = _option(  # noqa: RUF009 - it returns a field
+        Switch.OFF, SWITCH, "Let a model that can think before it answers do so; it costs tokens of the answer."
+    )
     seed: int | None = _option(
         None, _whole(0, 2**63 - 1), "The same seed gives the same answer.", shown="a new one each time"
     )
     max_tokens: int = _option(400, _whole(1, 1_000_000), "The longest answer, in tokens.")
-    recall: Recall = _option(  # noqa: RUF009 - it returns a field
-        Recall.ON,
+    recall: Switch = _option(  # noqa: RUF009 - it returns a field
+        Switch.ON,
         SWITCH,
         "Read evicted turns and files back from the memory when they are needed.",
     )
@@ -204,6 +234,27 @@ class Settings:
     theme: str = _option("textual-dark", _matching(r"[A-Za-z0-9_-]+", "the name of a theme"), "The screen's colours.")
     notices: tuple[str, ...] = ()
     """What was adjusted or not understood while loading, one sentence each."""
+    constraint: Constraint | None = None
+    """What a command's answer has to match."""
+
+    def sampling(self) -> Sampling:
+        """How answers are sampled."""
+        return Sampling(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            seed=self.seed,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            penalty_tokens=self.penalty_tokens,
+            banned=self.banned,
+            constraint=self.constraint,
+            end_loops=self.end_loops is Switch.ON,
+        )
 
     def system_text(self) -> str:
         """The system prompt in force: the person's own, or the one that ships in assets/prompts."""
@@ -252,6 +303,13 @@ def load_settings(
     strange = sorted(n for n in environ if n.startswith(ENV_PREFIX) and n not in known)
     notices = tuple(f"{name} is set in the environment but is not an option{_nearest_env(name)}." for name in strange)
     return _whole_pages(replace(settings, notices=notices))
+
+
+def overridden(settings: Settings, overrides: Mapping[str, object]) -> Settings:
+    """The settings with a command's own flags (None: not given). Raises SettingsError."""
+    values: dict[str, object] = {}
+    _take(values, {k: v for k, v in overrides.items() if v is not None}, "on the command line")
+    return replace(settings, **cast(dict[str, Any], values))
 
 
 def _take(values: dict[str, object], raw: Mapping[str, object], where: str) -> None:

@@ -16,7 +16,7 @@ from app.models.fetch import FetchPhase, FetchProgress, fetch
 from app.models.manifest import embedder
 from app.models.resolve import ShippedModel, choose, resolve
 from app.paths import Paths
-from app.settings import Settings
+from app.settings import Settings, Switch
 
 SETTLED = (ModelPhase.READY, ModelPhase.FAILED)
 _PARTS = {"engine": Part.MODEL, "memory": Part.MEMORY}
@@ -73,6 +73,7 @@ class Startup:
                 device=settings.device,
                 threads=settings.threads,
                 tokenizer_file=str(self.tokenizer_file),
+                thinking=settings.thinking is Switch.ON,
             )
             ready = await self.host.start_engine(options, lambda p: self._loading(Part.MODEL, "loading the model", p))
         except (ModelError, HostError) as error:

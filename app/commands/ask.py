@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from app.commands.session import Progress, as_json, opened, say
 from app.desk import Desk
 from app.events import AnswerDelta, AnswerDone, Event, JobChanged, JobPhase, ModelPhase, Notice, Severity
+from app.host.sampling import JsonSchema, Regex
 from app.ids import ChatId
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.store.types import Attachment, Message, MessageStatus
 
 MOST_INLINE = 2000
@@ -30,6 +32,24 @@ class Ask:
     files: tuple[Path, ...] = ()
     json: bool = False
     quiet: bool = False
+
+
+def constrained(settings: Settings, json_schema: Path | None, regex: str | None) -> Settings:
+    """Settings whose answers are JSON by the schema in a file, or match a pattern. Raises SettingsError."""
+    if json_schema is not None and regex is not None:
+        raise SettingsError("--json-schema and --regex were both given: an answer can keep to one of them.")
+    if regex is not None:
+        return replace(settings, constraint=Regex(regex))
+    if json_schema is None:
+        return settings
+    try:
+        text = json_schema.expanduser().read_text(encoding="utf-8")
+        json.loads(text)
+    except OSError as error:
+        raise SettingsError(f"{json_schema} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+    except ValueError as error:
+        raise SettingsError(f"{json_schema} is not a JSON schema: {error}.") from None
+    return replace(settings, constraint=JsonSchema(text))
 
 
 class _Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.host import wire
@@ -92,6 +92,7 @@ class EngineChild:
             dtype=pick_dtype(device),
             on_layer=lambda done, total: self._channel.push(wire.LoadProgress(done, total)),
         )
+        model = replace(model, template=model.template.with_thinking(options.thinking))
         config = EngineConfig(options.quota_tokens, options.page_size, options.sessions)
         self._engine = engine = Engine(model, config)
         self._book = SessionBook(engine)

@@ -33,7 +33,8 @@ class PromptMessage:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What the engine child loads, the memory it may use, and where it writes its tokenizer for the memory child."""
+    """What the engine child loads, the memory it may use, and where it writes its tokenizer for the memory child;
+    `thinking` sets the switch of a chat template that has one."""
 
     model: str
     quota_tokens: int
@@ -42,6 +43,7 @@ class EngineOptions:
     device: str
     threads: int
     tokenizer_file: str
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)

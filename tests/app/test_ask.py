@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+from pathlib import Path
 
 import pytest
 
-from app.commands.ask import _Answer, _settled
+from app.commands.ask import _Answer, _settled, constrained
 from app.events import AnswerDelta
+from app.host.sampling import JsonSchema, Regex
 from app.ids import ChatId, MessageId
+from app.settings import Settings, SettingsError
 
 CHAT = ChatId("c1")
 
@@ -54,3 +57,18 @@ async def test_an_answer_that_is_read_ends_by_itself() -> None:
     desk.over.set()
     await _settled(desk, CHAT, asyncio.Event())  # type: ignore[arg-type]
     assert desk.stops == 0
+
+
+def test_an_answer_keeps_to_a_schema_or_a_pattern(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "object"}')
+    assert constrained(Settings(), file, None).sampling().constraint == JsonSchema('{"type": "object"}')
+    assert constrained(Settings(), None, "a+").sampling().constraint == Regex("a+")
+    assert constrained(Settings(), None, None).sampling().constraint is None
+    with pytest.raises(SettingsError, match="both given"):
+        constrained(Settings(), file, "a")
+    with pytest.raises(SettingsError, match="cannot be read: no such file"):
+        constrained(Settings(), tmp_path / "none.json", None)
+    file.write_text("{")
+    with pytest.raises(SettingsError, match="is not a JSON schema: "):
+        constrained(Settings(), file, None)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import settings as module
-from app.settings import OPTIONS, Recall, Settings, SettingsError, default_threads, load_settings
+from app.settings import OPTIONS, Settings, SettingsError, Switch, default_threads, load_settings, overridden
 
 
 def test_the_defaults_are_allowed():
@@ -22,7 +22,7 @@ def test_the_defaults_are_allowed():
 
 
 def test_every_field_is_an_option_with_help():
-    assert [o.name for o in OPTIONS] == [f.name for f in fields(Settings) if f.name != "notices"]
+    assert [o.name for o in OPTIONS] == [f.name for f in fields(Settings) if f.name not in ("notices", "constraint")]
     for option in OPTIONS:
         assert option.help.endswith(".")
         assert option.env == "AIOS_CHAT_" + option.name.upper()
@@ -37,7 +37,7 @@ def test_later_places_win(tmp_path):
         file, {"seed": 3, "model": None}, {"AIOS_CHAT_SEED": "2", "AIOS_CHAT_TOP_K": "6", "AIOS_CHAT_THEME": ""}
     )
     assert (settings.temperature, settings.seed, settings.top_k) == (0.5, 3, 6)
-    assert (settings.recall, settings.model, settings.theme) == (Recall.OFF, "m", Settings().theme)
+    assert (settings.recall, settings.model, settings.theme) == (Switch.OFF, "m", Settings().theme)
 
 
 def test_a_missing_file_is_no_error(tmp_path):
@@ -68,6 +68,12 @@ def test_the_window_is_rounded_down_to_pages_and_says_so():
         ({"model": " "}, "model is ' '"),
         ({"ocr_languages": "eng chi"}, "ocr_languages .*joined by"),
         ({"temprature": 1}, "no option 'temprature' .*did you mean temperature"),
+        ({"min_p": 1}, "min_p is 1"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0"),
+        ({"penalty_tokens": 0}, "penalty_tokens is 0"),
+        ({"stop": ["a", ""]}, "stop is .*or a list of such texts"),
+        ({"banned": [1]}, "banned is "),
+        ({"thinking": "perhaps"}, "thinking is 'perhaps' .*on or off"),
         ({"xyzzy": 1}, "no option 'xyzzy' .*the options are model, "),
     ],
 )
@@ -133,3 +139,35 @@ def test_threads_leave_room_for_the_screen(monkeypatch):
 def test_the_system_prompt_ships_and_can_be_replaced():
     assert Settings().system_text()
     assert load_settings(None, {"system_prompt": "Be kind."}, {}).system_text() == "Be kind."
+
+
+def test_lists_of_texts_are_read_from_every_place(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('stop = ["\\n\\n", "END"]\nbanned = "as an AI"\n')
+    settings = load_settings(file, environ={"AIOS_CHAT_STOP": "###"})
+    assert (settings.stop, settings.banned) == (("###",), ("as an AI",))
+    assert load_settings(file, environ={}).stop == ("\n\n", "END")
+    assert overridden(settings, {"stop": ["x"], "banned": None, "min_p": 0.1}).stop == ("x",)
+    with pytest.raises(SettingsError, match="min_p is 2 on the command line"):
+        overridden(settings, {"min_p": 2})
+
+
+def test_every_setting_of_an_answer_reaches_the_engine():
+    given = {
+        "temperature": 1.5,
+        "top_k": 7,
+        "top_p": 0.5,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "penalty_tokens": 99,
+        "stop": ("x",),
+        "banned": ("y",),
+        "seed": 3,
+        "max_tokens": 11,
+    }
+    sampling = load_settings(None, {**given, "end_loops": "off"}, {}).sampling()
+    assert {name: getattr(sampling, name) for name in given} == given
+    assert not sampling.end_loops
+    assert load_settings(None, {}, {}).sampling().end_loops
