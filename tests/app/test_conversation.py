@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from app.conversation import Conversation, TurnOptions
+from app.conversation import Conversation, TurnOptions, _status
 from app.events import Event, MessageAdded, Notice
 from app.host import wire
-from app.host.sampling import Sampling
+from app.host.sampling import FinishReason, Sampling
 from app.host.stream import CallFailedError
 from app.ids import new_chat_id
 from app.store.store import Store
+from app.store.types import MessageStatus
+from engine.events import FinishReason as EngineReason
 
 OPTIONS = TurnOptions("tiny", "s", Sampling(0.0, 0, 1.0, 1, 8), 200, "tokenizer.json")
 
@@ -93,3 +95,13 @@ async def test_a_recall_that_fails_is_told_and_the_question_goes_on(store: Store
         "Nothing was recalled for this question: The index is damaged.",
         "The answer ended early: The engine was reached.",
     ]
+
+
+def test_every_end_that_the_engine_knows_has_a_status() -> None:
+    """The child sends the engine's own value; the store keeps what it means to a person."""
+    assert {reason.value for reason in FinishReason} == {reason.value for reason in EngineReason}
+    told = {reason: _status(wire.Finished(reason, 1, 1, 0.1, 0.1)) for reason in FinishReason}
+    assert told[FinishReason.LOOP] is MessageStatus.LOOPED
+    assert told[FinishReason.BLOCKED] is MessageStatus.BLOCKED
+    assert told[FinishReason.CANCELLED] is MessageStatus.STOPPED
+    assert told[FinishReason.STOP] is told[FinishReason.LENGTH] is MessageStatus.COMPLETE

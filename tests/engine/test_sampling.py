@@ -10,9 +10,10 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.sampling.draw import gumbel
+from engine.sampling.draw import drawn, gumbel
 from engine.sampling.filters import filtered
 from engine.sampling.params import SamplingParams
+from engine.sampling.penalties import biased, penalised
 from engine.sampling.sampler import Sampler
 from engine.types import EngineError, Position
 from tests.engine.helpers import one_sentence
@@ -262,3 +263,16 @@ def test_what_was_taken_back_is_not_drawn_again() -> None:
             assert token not in taken
             taken.add(token)
         assert sampler.draw(LOGITS, [], Position(3), taken) is None
+
+
+@pytest.mark.parametrize("params", [*CASES, SamplingParams()])
+def test_nothing_waits_for_the_device_before_the_token_is_drawn(params: SamplingParams) -> None:
+    """Tensors without values: whatever asked for one (an item, a count of what is not zero) would raise."""
+    meta = torch.device("meta")
+    params = replace(params, repetition_penalty=1.1, presence_penalty=0.1, logit_bias=((3, 1.0),))
+    logits = torch.empty(1000, device=meta)
+    scores = penalised(biased(logits, params), params, [1, 2, 2, 5], frozenset({5}))
+    if params.temperature == 0:
+        assert scores.argmax().shape == ()
+    else:
+        assert drawn(filtered(scores, params), params.seed, Position(7)).shape == ()

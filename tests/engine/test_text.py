@@ -99,6 +99,31 @@ def test_byte_fallback_streams_whole_characters(text: str) -> None:
     assert not any(REPLACEMENT in delta for delta in deltas)
 
 
+# Kinds of SentencePiece vocabularies; characters in them may come as one token or as their bytes.
+KNOWN = "ab 日本👩👧\u200d🏽"
+PIECES = {kind: wrap(sentence_piece(kind, ("<s>", "</s>"), KNOWN)) for kind in ("prepend", "first", "always")}
+
+
+@given(
+    st.sampled_from(sorted(PIECES)),
+    st.lists(st.sampled_from([*"ab 日本語é", "👩‍👩‍👧", "👍🏽", "🇨🇭", "\u200d"]), max_size=12).map("".join),
+    st.integers(0, 2**60),
+)
+def test_every_split_into_characters_and_bytes_streams_whole(kind: str, text: str, split: int) -> None:
+    tokenizer, ids = PIECES[kind], list[int]()
+    for number, character in enumerate(text):
+        whole = tokenizer.token_id("▁" if character == " " else character)
+        if whole is not None and split >> number % 60 & 1:
+            ids.append(whole)
+            continue
+        parts = [tokenizer.token_id(f"<0x{byte:02X}>") for byte in character.encode()]
+        ids += [part for part in parts if part is not None]
+    deltas = stream(tokenizer, ids)
+    assert "".join(deltas) == tokenizer.decode(ids)
+    assert tokenizer.decode(ids) in (text, text.removeprefix(" "))
+    assert not any(REPLACEMENT in delta for delta in deltas)
+
+
 @given(st.lists(st.integers(0, LLAMA2.vocab_size - 1), max_size=80))
 def test_broken_fallback_bytes_do_not_swallow_what_follows(ids: list[int]) -> None:
     a = LLAMA2.token_id("a")

@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 from scripted import NOON, ScriptedDesk, passage
 
 from app.events import AnswerDelta, AnswerDone, IngestJob, JobPhase, MessageAdded
-from app.host.wire import WindowSegment, WindowView
+from app.host.wire import Role, WindowSegment, WindowView
 from app.ids import ChatId, JobId, MessageId
+from app.store.export import to_markdown
+from app.store.types import Chat, Message, MessageStatus
 from app.tui.glyphs import ASCII, UNICODE, choose
 from app.tui.live import LiveAnswers
 from app.tui.text import evicted, export_name, job_words, newlines, one_line
+from app.tui.widgets.message import footer
 from app.tui.widgets.meter import Tint, facts, long_facts, stretches
 from app.tui.widgets.prompt import landing, location_of, offset_of
 
@@ -47,6 +50,22 @@ class TestEvicted:
     def test_a_visible_message_never_is(self, visible):
         gone = evicted(window(visible), self.order)
         assert not gone & {MessageId(f"m{i}") for i, n in enumerate(visible) if n}
+
+
+class TestEndings:
+    def message(self, status: MessageStatus) -> Message:
+        return Message(MessageId("m1"), CHAT, None, Role.ASSISTANT, "again and again and", NOON, status)
+
+    @pytest.mark.parametrize("status", MessageStatus)
+    def test_an_answer_that_did_not_end_by_itself_says_why(self, status):
+        message = self.message(status)
+        told = footer(message).plain
+        assert bool(told) == (status not in (MessageStatus.COMPLETE, MessageStatus.STREAMING))
+        exported = to_markdown(Chat(CHAT, "t", NOON, NOON, message.id), [message], {})
+        assert (" · " in exported.split("\n")[2].partition(":")[2]) == (status is not MessageStatus.COMPLETE)
+
+    def test_a_loop_is_named(self):
+        assert footer(self.message(MessageStatus.LOOPED)).plain == "ended: the answer was repeating itself"
 
 
 class TestMeter:
