@@ -108,10 +108,10 @@ class Sight:
 
 def sight(shape: WindowShape, t: Position, start: Position, native: int | None) -> Sight:
     """What the token at t, whose window begins at `start`, sees in a layer with a native window of `native` tokens
-    (itself included; None for no such window).
+    (itself included; None for no such window): the newest `native` tokens of those that the session sees.
 
-    Distances are those that the rotation has (see `sink_phase`): to ring tokens the absolute ones, to sinks those
-    inside the cache, in which the sinks stand right before `start`. So
+    A native window is a distance, and distances are those that the rotation has (see `sink_phase`): to ring tokens the
+    absolute ones, to sinks those inside the cache, in which the sinks stand right before `start`. So
 
     - nothing evicted yet: [0, t] ∩ (t - native, t], as in transformers;
     - a native window at least as long as the quota hides nothing, ever: the quota is the smaller, and sinks stay

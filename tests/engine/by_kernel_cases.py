@@ -7,10 +7,12 @@ import random
 import pytest
 import torch
 
+from engine.model.load import load_model
 from engine.runner import EagerRunner, by_kernel
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.window import WindowShape
+from tests.engine.family_models import make_model, write_model
 from tests.engine.helpers import make_pages, make_session, poison, run_all, split_messages
 from tests.engine.reference import reference_logits
 from tests.engine.tiny import CPU, Tiny
@@ -20,6 +22,24 @@ PAGE = 16
 
 @pytest.mark.parametrize("before", [5, 12, 60, 170])
 def test_decoded_tokens_equal_the_reference(tiny: Tiny, before: int) -> None:
+    check_decoded(tiny, before)
+
+
+@pytest.fixture(scope="module")
+def local_and_global(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Soft caps, and a native window that sometimes reaches some of the sinks."""
+    folder = tmp_path_factory.mktemp("gemma2")
+    caps = {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 5.0}
+    theirs = make_model("gemma2", head_dim=16, sliding_window=50, num_hidden_layers=2, **caps)
+    write_model(folder, theirs)
+    return Tiny(folder, theirs, load_model(folder, device=CPU, dtype=torch.float32))
+
+
+def test_local_layers_and_soft_caps(local_and_global: Tiny) -> None:
+    check_decoded(local_and_global, 170)
+
+
+def check_decoded(tiny: Tiny, before: int) -> None:
     """Two sessions decode side by side, from `before` tokens on: inside the sinks, unwrapped, and windows later."""
     shapes = [WindowShape(PAGE, 10, 4), WindowShape(PAGE, 17, 3)]
     pages = make_pages(tiny.ours, sum(s.quota_pages for s in shapes) + 2, PAGE)

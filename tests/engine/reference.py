@@ -1,16 +1,18 @@
 """The judge: a dense float32 decoder with design.md's visibility, written in the plainest way.
 
 It keeps raw keys and rotates them anew for every query at their places inside the cache (StreamingLLM's way), so it
-shares neither code nor method with the two-phase query that it checks.
+shares neither code nor method with the two-phase query that it checks. A layer's own sliding window is counted in the
+same places: it hides what stands its length or more before the query inside the cache.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 
 def visible(t: int, sinks: int, page: int, ring: int, message_starts: list[int]) -> list[int]:
@@ -35,33 +37,67 @@ def _rotate(x: Tensor, places: Tensor, inverse: Tensor) -> Tensor:
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
 
+def _kind(model: PreTrainedModel, index: int) -> tuple[Tensor | None, int | None]:
+    """A layer's inverse frequencies (None: it does not rotate) and its native window (None: it has none)."""
+    config, rotary = model.config, model.model.rotary_emb
+    if config.model_type == "gemma3_text":
+        kind = config.layer_types[index]
+        local = kind == "sliding_attention"
+        return getattr(rotary, f"{kind}_inv_freq").double(), config.sliding_window if local else None
+    native = getattr(config, "sliding_window", None)
+    if config.model_type == "gemma2" and config.layer_types[index] == "full_attention":
+        native = None
+    rotates = getattr(model.model.layers[index].self_attn, "use_rope", True)
+    return rotary.inv_freq.double() if rotates else None, native
+
+
 @torch.no_grad()
 def reference_logits(
-    model: LlamaForCausalLM, tokens: list[int], *, sinks: int, page: int, ring: int, message_starts: list[int]
+    model: PreTrainedModel, tokens: list[int], *, sinks: int, page: int, ring: int, message_starts: list[int]
 ) -> Tensor:
     """Logits at every position, float32 `[tokens, vocab]`."""
     config, count = model.config, len(tokens)
-    dim = config.head_dim
-    group = config.num_attention_heads // config.num_key_value_heads
-    inverse = model.model.rotary_emb.inv_freq.double()
     # places[t, n]: where key n stands inside the cache that query t looks at, -1 where it is not in there.
     places = torch.full((count, count), -1)
     for t in range(count):
         see = visible(t, sinks, page, ring, message_starts)
         places[t, see] = torch.arange(len(see))
-    unseen = (places < 0)[:, None, :]
-    hidden = model.model.embed_tokens(torch.tensor(tokens))
-    for layer in model.model.layers:
-        x = layer.input_layernorm(hidden)
-        q = layer.self_attn.q_proj(x).view(count, -1, dim)
-        k = layer.self_attn.k_proj(x).view(count, -1, dim)
-        v = layer.self_attn.v_proj(x).view(count, -1, dim).repeat_interleave(group, dim=1)
-        queries = _rotate(q, places.diagonal(), inverse)
-        rows = []
-        for some, at, away in zip(queries.split(64), places.split(64), unseen.split(64), strict=True):
-            keys = _rotate(k.expand(len(some), -1, -1, -1), at.clamp(min=0), inverse).repeat_interleave(group, dim=2)
-            scores = torch.einsum("thd,tnhd->thn", some, keys) / math.sqrt(dim)
-            rows.append(torch.einsum("thn,nhd->thd", scores.masked_fill(away, -math.inf).softmax(-1), v).flatten(1))
-        hidden = hidden + layer.self_attn.o_proj(torch.cat(rows))
-        hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
-    return model.lm_head(model.model.norm(hidden))
+    own = places.diagonal()
+    hidden = model.model.embed_tokens(torch.tensor(tokens)) * getattr(config, "embedding_multiplier", 1)
+    for index, layer in enumerate(model.model.layers):
+        inverse, native = _kind(model, index)
+        unseen = places < 0
+        if native is not None:
+            # The layer's own window, counted where the tokens stand inside the cache.
+            unseen = unseen | (own[:, None] - places >= native)
+        around = hasattr(layer, "pre_feedforward_layernorm")
+        attended = _attention(layer.self_attn, layer.input_layernorm(hidden), places, unseen, inverse)
+        hidden = hidden + (layer.post_attention_layernorm(attended) if around else attended)
+        if around:
+            hidden = hidden + layer.post_feedforward_layernorm(layer.mlp(layer.pre_feedforward_layernorm(hidden)))
+        else:
+            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return _capped(model.lm_head(model.model.norm(hidden)), getattr(config, "final_logit_softcapping", None))
+
+
+def _attention(attention: Any, x: Tensor, places: Tensor, unseen: Tensor, inverse: Tensor | None) -> Tensor:
+    count, dim, group = len(x), attention.head_dim, attention.num_key_value_groups
+    q = attention.q_proj(x).view(count, -1, dim)
+    k = attention.k_proj(x).view(count, -1, dim)
+    v = attention.v_proj(x).view(count, -1, dim).repeat_interleave(group, dim=1)
+    if hasattr(attention, "q_norm"):
+        q, k = attention.q_norm(q), attention.k_norm(k)
+    queries = q if inverse is None else _rotate(q, places.diagonal(), inverse)
+    rows = []
+    for some, at, away in zip(queries.split(64), places.split(64), unseen.split(64), strict=True):
+        keys = k.expand(len(some), -1, -1, -1)
+        keys = keys if inverse is None else _rotate(keys, at.clamp(min=0), inverse)
+        scores = torch.einsum("thd,tnhd->thn", some, keys.repeat_interleave(group, dim=2)) * attention.scaling
+        scores = _capped(scores, getattr(attention, "attn_logit_softcapping", None))
+        scores = scores.masked_fill(away[:, None], -math.inf)
+        rows.append(torch.einsum("thn,nhd->thd", scores.softmax(-1), v).flatten(1))
+    return attention.o_proj(torch.cat(rows))
+
+
+def _capped(x: Tensor, cap: float | None) -> Tensor:
+    return x if cap is None else torch.tanh(x / cap) * cap

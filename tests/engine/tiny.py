@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from engine.model.load import LoadedModel
 
@@ -27,7 +27,7 @@ class Tiny:
     """One tiny model, in transformers and in ours."""
 
     folder: Path
-    theirs: LlamaForCausalLM
+    theirs: PreTrainedModel
     ours: LoadedModel
 
 

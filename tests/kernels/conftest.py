@@ -109,20 +109,32 @@ def _build(sizes: Sizes, chats: list[Chat], seed: int = 0) -> World:
     )  # fmt: skip
 
 
-def _dense(world: World, scale: float) -> Tensor:
+def _hide_sinks(world: World, first: list[int]) -> Tensor:
+    """NaN into the sinks before `first` of each session; returns the argument that says so."""
+    page_size = world.k_pages.shape[2]
+    for session, end in enumerate(first):
+        for t in range(end):
+            world.k_pages[:, world.page_table[session, t // page_size], t % page_size] = float("nan")
+            world.v_pages[:, world.page_table[session, t // page_size], t % page_size] = float("nan")
+    return torch.tensor(first)
+
+
+def _dense(world: World, scale: float, sink_start: Tensor | None = None, cap: float | None = None) -> Tensor:
     """Attention one head and one key at a time, from the whole history, in float32; knows nothing of pages."""
     sessions, q_heads, head_dim = world.q_window.shape
     group = q_heads // world.k_pages.shape[0]
     out = torch.zeros(sessions, q_heads, head_dim)
     for session in range(sessions):
         sinks, start, t = (int(x[session]) for x in (world.sink_tokens, world.start, world.position))
-        visible = [j for j in range(t + 1) if j < sinks or j >= start]
+        first = 0 if sink_start is None else int(sink_start[session])
+        visible = [j for j in range(t + 1) if first <= j < sinks or j >= start]
         for head in range(q_heads if visible else 0):
             scores = torch.empty(len(visible))
             for n, j in enumerate(visible):
                 q = world.q_sink if j < sinks else world.q_window
                 key = world.keys[session][j, head // group].float()
                 scores[n] = torch.dot(q[session, head].float(), key) * scale
+            scores = scores if cap is None else cap * torch.tanh(scores / cap)
             weights = (scores - scores.max()).exp()
             weights = weights / weights.sum()
             for weight, j in zip(weights, visible, strict=True):
@@ -133,6 +145,11 @@ def _dense(world: World, scale: float) -> Tensor:
 @pytest.fixture(scope="session")
 def build() -> Callable[..., World]:
     return _build
+
+
+@pytest.fixture(scope="session")
+def hide_sinks() -> Callable[[World, list[int]], Tensor]:
+    return _hide_sinks
 
 
 @pytest.fixture(scope="session")

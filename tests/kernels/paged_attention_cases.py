@@ -17,10 +17,11 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 HEADS = [(9, 3), (8, 8), (8, 2), (16, 1)]
 
 
-def check(world, splits: int, scale: float | None = None) -> None:
-    wanted = paged_decode_torch(*world.arguments, scale=scale)
+def check(world, splits: int, scale: float | None = None, sink_start=None, cap: float | None = None) -> None:
+    wanted = paged_decode_torch(*world.arguments, sink_start=sink_start, scale=scale, cap=cap)
     assert wanted.isfinite().all(), "the twin read a slot it must not see"
-    got = paged_decode(*world.to(DEVICE).arguments, scale=scale, splits=splits).cpu()
+    first = None if sink_start is None else sink_start.to(DEVICE)
+    got = paged_decode(*world.to(DEVICE).arguments, sink_start=first, scale=scale, cap=cap, splits=splits).cpu()
     assert got.dtype == wanted.dtype
     tolerance = TOLERANCE[wanted.dtype]
     torch.testing.assert_close(got, wanted, atol=tolerance, rtol=tolerance)
@@ -94,6 +95,12 @@ def test_scale_and_strides(build, chat, sizes):
 
 def test_large_scores_do_not_overflow(build, chat, sizes):
     check(build(sizes(16), [chat(4, 2, 60)]), splits=3, scale=1000.0)
+
+
+@pytest.mark.parametrize(("splits", "cap"), [(3, None), (1, 0.7), (2, 1e-3)])
+def test_sinks_behind_a_native_window_and_a_soft_cap(build, chat, sizes, hide_sinks, splits, cap):
+    world = build(sizes(16, 4, 2), [chat(20, 2, 100), chat(20, 2, 100), chat(36, 2, 100), chat(20, 2, 19)])
+    check(world, splits, sink_start=hide_sinks(world, [0, 17, 36, 5]), cap=cap)
 
 
 @settings(max_examples=5, deadline=None)

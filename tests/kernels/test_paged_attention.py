@@ -37,6 +37,14 @@ def test_twin_at_every_edge_of_the_window(build, chat, sizes, dense, positions_a
     torch.testing.assert_close(paged_decode_torch(*world.arguments, scale=0.4), wanted, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("cap", [None, 0.7])
+def test_twin_with_sinks_behind_a_native_window_and_a_soft_cap(build, chat, sizes, dense, hide_sinks, cap):
+    world = build(sizes(16, 4, 2, 8), [chat(20, 2, 100), chat(20, 2, 100), chat(20, 2, 100), chat(20, 2, 19)])
+    first = hide_sinks(world, [0, 17, 20, 5])
+    got = paged_decode_torch(*world.arguments, sink_start=first, scale=0.9, cap=cap)
+    torch.testing.assert_close(got, dense(world, 0.9, first, cap), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_twin_adds_in_float32(build, chat, sizes, dense, dtype):
     world = build(sizes(16, 4, 2, 64, dtype), [chat(4, 4, 500)])
