@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,8 +12,12 @@ from torch import Tensor
 
 from engine.model.config import Experts, ModelConfig, QkNorm
 from engine.model.decoder import DecoderWeights, LayerWeights
-from engine.model.linear import DenseLinear, dense
+from engine.model.linear import Linear
 from engine.model.mlp import GatedMlp, MixtureOfExperts, Mlp
+from engine.model.weights.keep import Keeping
+
+PIECE = 2**18
+"""Values of a matrix that are read at a time: 1 MB in float32, small against any layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +65,62 @@ class TensorSource(Protocol):
     def has(self, name: str) -> bool:
         """Whether there is a tensor of this name."""
 
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raises ModelFileError when the tensor is missing or of another shape, UnsupportedModelError when its type is
+        not read. Reads no values."""
+
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor, in the type that the decoder wants and with the halves of a head paired.
 
-        Raises ModelFileError when it is missing, damaged or of another shape.
+        Raises what `check` raises, and ModelFileError when it is damaged.
         """
+
+    def pieces(self, name: str, shape: tuple[int, int]) -> Iterator[Tensor]:
+        """The rows of a matrix, some at a time: what is to be quantised is never there as a whole. Raises as `read`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A file's tensors without their values, to count what assembling them will take."""
+
+    source: TensorSource
+    dtype: torch.dtype
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of this name."""
+        return self.source.has(name)
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """As the file's own."""
+        self.source.check(name, shape)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """A tensor of this shape, of one value in memory."""
+        self.source.check(name, shape)
+        return torch.zeros((), dtype=self.dtype).expand(shape)
+
+    def pieces(self, name: str, shape: tuple[int, int]) -> Iterator[Tensor]:
+        """The same, in one piece."""
+        return iter([self.read(name, shape)])
 
 
 def assemble(
-    source: TensorSource,
-    names: TensorNames,
-    config: ModelConfig,
-    device: torch.device,
-    on_layer: Callable[[int], None],
+    source: TensorSource, names: TensorNames, config: ModelConfig, keeper: Keeping, on_layer: Callable[[int], None]
 ) -> DecoderWeights:
-    """All weights on `device`, laid out for it; `on_layer(done)` after each layer.
+    """All weights as `keeper` keeps them; `on_layer(done)` after each layer.
 
-    Each tensor goes to its last place before the next is read, so that memory stays near the weights' own size.
+    Each tensor goes to its last place before the next is read, the largest ones first, so that memory stays near the
+    weights' own size.
     """
     table = (config.vocab, config.hidden)
-    embedding = dense(source.read(names.embedding, table), None, device)
+    embedding = keeper.table(source.pieces(names.embedding, table), table)
+    head = embedding if config.tied_embeddings else keeper.table(source.pieces(names.head, table), table)
     layers = []
     for index in range(config.layers):
-        layers.append(_Layer(source, names, config, device, index).weights())
+        layers.append(_Layer(source, names, config, keeper, index).weights())
         on_layer(index + 1)
-    head = embedding if config.tied_embeddings else dense(source.read(names.head, table), None, device)
     norm = source.read(names.norm, (config.hidden,)).float() + config.norm_offset
-    return DecoderWeights(embedding, tuple(layers), norm.to(device), head)
+    return DecoderWeights(embedding, tuple(layers), keeper.vector(norm), head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +130,7 @@ class _Layer:
     source: TensorSource
     names: TensorNames
     config: ModelConfig
-    device: torch.device
+    keeper: Keeping
     index: int
 
     def weights(self) -> LayerWeights:
@@ -123,14 +157,14 @@ class _Layer:
         # float32 whatever the weights' type is: they are few, and 1 + a small number loses it in bfloat16.
         if name is None:
             return None
-        return (self._read(f"{name}.weight", (size,)).float() + self.config.norm_offset).to(self.device)
+        return self.keeper.vector(self._read(f"{name}.weight", (size,)).float() + self.config.norm_offset)
 
-    def _linear(self, parts: dict[str, int], width: int) -> DenseLinear:
-        weight = torch.cat([self._read(f"{name}.weight", (rows, width)) for name, rows in parts.items()])
+    def _linear(self, parts: dict[str, int], width: int) -> Linear:
         prefix = self.names.layer.format(self.index)
+        pieces = (self.source.pieces(f"{prefix}{name}.weight", (rows, width)) for name, rows in parts.items())
         biased = any(self.source.has(f"{prefix}{name}.bias") for name in parts)
         bias = torch.cat([self._read(f"{name}.bias", (rows,)) for name, rows in parts.items()]) if biased else None
-        return dense(weight, bias, self.device)
+        return self.keeper.linear(itertools.chain.from_iterable(pieces), (sum(parts.values()), width), bias)
 
     def _mlp(self) -> Mlp:
         experts = self.config.experts
@@ -145,18 +179,26 @@ class _Layer:
         gate_ups = self._per_expert(_parts(names.gate_up, (inner, inner)), hidden, experts.count)
         downs = self._per_expert({names.down: hidden}, inner, experts.count)
         mlps = (GatedMlp(self.config.activation, *pair) for pair in zip(gate_ups, downs, strict=True))
-        router = self._linear({names.router: experts.count}, hidden)
+        router = self.keeper.whole(self._read(f"{names.router}.weight", (experts.count, hidden)))
         return MixtureOfExperts(router, tuple(mlps), experts.active, experts.normalised)
 
-    def _per_expert(self, parts: dict[str, int], width: int, count: int) -> list[DenseLinear]:
+    def _per_expert(self, parts: dict[str, int], width: int, count: int) -> list[Linear]:
         """The stacked parts of each expert `[rows, width]`."""
         if any("{}" in name for name in parts):
             each = [{name.format(i): rows for name, rows in parts.items()} for i in range(count)]
             return [self._linear(one, width) for one in each]
         whole = [self._read(name, (count, rows, width)) for name, rows in parts.items()]
-        return [dense(torch.cat([part[i] for part in whole]), None, self.device) for i in range(count)]
+        shape = (sum(parts.values()), width)
+        return [self.keeper.linear([part[i] for part in whole], shape, None) for i in range(count)]
 
 
 def _parts(names: tuple[str, ...], rows: tuple[int, ...]) -> dict[str, int]:
     """The rows of each named part; one name stands for all of them."""
     return dict(zip(names, rows, strict=True)) if len(names) > 1 else {names[0]: sum(rows)}
+
+
+def row_ranges(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """First and last (not included) row of each piece of a matrix."""
+    rows, columns = shape
+    step = max(32, PIECE // columns // 32 * 32)
+    return ((first, min(first + step, rows)) for first in range(0, rows, step))

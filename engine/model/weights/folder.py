@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.model.config import ModelConfig, Norms
-from engine.model.decoder import DecoderWeights
 from engine.model.families import Family
-from engine.model.weights.assemble import ExpertNames, TensorNames, assemble
+from engine.model.weights.assemble import ExpertNames, TensorNames, TensorSource, row_ranges
 from engine.model.weights.folder_config import family_of, read_config
 from engine.types import ModelFileError
 
@@ -114,13 +114,10 @@ class ModelFolder:
             stops += value if isinstance(value, list) else [value] if value is not None else []
         return tuple(dict.fromkeys(int(stop) for stop in stops))
 
-    def weights(
-        self, config: ModelConfig, dtype: torch.dtype, device: torch.device, on_layer: Callable[[int], None]
-    ) -> DecoderWeights:
-        """All weights in `dtype` on `device`. Raises ModelFileError when one is missing, damaged or misshapen."""
+    def tensors(self, config: ModelConfig, dtype: torch.dtype) -> tuple[TensorSource, TensorNames]:
+        """The weights, to be read in `dtype`, and their names."""
         shards = _Shards(self.path, self._shard_of, dtype)
-        names = _names(family_of(self._json, self.path.name), config.layers, shards.has)
-        return assemble(shards, names, config, device, on_layer)
+        return shards, _names(family_of(self._json, self.path.name), config.layers, shards.has)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +131,40 @@ class _Shards:
     def has(self, name: str) -> bool:
         return name in self.shard_of
 
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        with self._opened(name) as shard:
+            self._check(name, shape, shard)
+
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        with self._opened(name) as shard:
+            self._check(name, shape, shard)
+            # A copy always: what safetensors gives is a view of the file, and whoever replaces that would change us.
+            return cast(Tensor, shard.get_tensor(name).to(self.dtype, copy=True))
+
+    def pieces(self, name: str, shape: tuple[int, int]) -> Iterator[Tensor]:
+        for first, last in row_ranges(shape):
+            with self._opened(name) as shard:
+                self._check(name, shape, shard)
+                yield shard.get_slice(name)[first:last].to(self.dtype, copy=True)
+
+    def _check(self, name: str, shape: tuple[int, ...], shard: Any) -> None:
+        found = tuple(shard.get_slice(name).get_shape())
+        if found != shape:
+            raise ModelFileError(
+                f"{self.shard_of[name].name} holds '{name}' in the shape {list(found)} where config.json says "
+                f"{list(shape)}; fetch both again"
+            )
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[Any]:
         if name not in self.shard_of:
             raise ModelFileError(f"the model folder {self.path} lacks the tensor '{name}'; fetch it again")
         file = self.shard_of[name]
         try:
             with safe_open(file, framework="pt") as shard:
-                tensor: Tensor = shard.get_tensor(name)
+                yield shard
         except (SafetensorError, OSError) as error:
             raise ModelFileError(f"{file.name} is damaged ({error}); fetch it again") from error
-        if tensor.shape != shape:
-            raise ModelFileError(
-                f"{file.name} holds '{name}' in the shape {list(tensor.shape)} where config.json says {list(shape)}; "
-                "fetch both again"
-            )
-        return tensor.to(self.dtype)
 
 
 def _held(file: Path) -> list[str]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from gguf import dequantize
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 from torch import Tensor
 
 from engine.model.config import ModelConfig, Norms
-from engine.model.decoder import DecoderWeights
 from engine.model.families import Family
-from engine.model.weights.assemble import ExpertNames, TensorNames, assemble
+from engine.model.weights.assemble import ExpertNames, TensorNames, TensorSource, row_ranges
 from engine.model.weights.gguf_config import family_of, read_config
 from engine.model.weights.gguf_reader import FastReader
 from engine.types import ModelFileError, UnsupportedModelError
@@ -133,30 +133,35 @@ class GgufFile:
         """All values of a small tensor, () when there is none."""
         return tuple(float(x) for x in self.floats(name).flatten()) if self.has(name) else ()
 
-    def floats(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """A tensor's values, dequantised. Raises ModelFileError or UnsupportedModelError."""
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape. Raises ModelFileError when it is missing, UnsupportedModelError when it cannot be read."""
         tensor = self._tensor(name)
-        stored = tensor.data.reshape(-1, tensor.data.shape[-1])
-        # Quantised blocks lie one after another, so many rows may be read as one; the library works through 16 rows
-        # at a time, and for rows of 576 numbers that costs 2.6 times as much as for rows of 18432.
-        fold = math.gcd(stored.shape[0], 32)
-        try:
-            values = dequantize(stored.reshape(-1, stored.shape[1] * fold), tensor.tensor_type)
-        except (NotImplementedError, KeyError) as error:
+        if not _readable(tensor.tensor_type):
             raise UnsupportedModelError(
                 f"{self.path.name} stores '{name}' as {tensor.tensor_type.name}, which cannot be read; "
                 "take a file in F16, Q8_0, Q4_0, Q4_1 or a K-quant"
-            ) from error
-        values = np.asarray(values, dtype=np.float32).reshape(tuple(int(n) for n in reversed(tensor.shape)))
-        # Unquantised values are a view of the file, which is closed to writing and may not outlive this reader.
-        return values if values.flags.writeable else values.copy()
+            )
+        return tuple(int(n) for n in reversed(tensor.shape))
 
-    def weights(
-        self, config: ModelConfig, dtype: torch.dtype, device: torch.device, on_layer: Callable[[int], None]
-    ) -> DecoderWeights:
-        """All weights in `dtype` on `device`. Raises ModelFileError when one is missing or of another shape."""
+    def floats(self, name: str, rows: slice = slice(None)) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """A tensor's values, or those of some of its rows, dequantised. Raises what `shape` raises."""
+        shape, tensor = self.shape(name), self._tensor(name)
+        some = tensor.data[rows]
+        stored = some.reshape(-1, some.shape[-1])
+        # Quantised blocks lie one after another, so many rows may be read as one; the library works through 16 rows
+        # at a time, and for rows of 576 numbers that costs 2.6 times as much as for rows of 18432.
+        fold = math.gcd(stored.shape[0], 32)
+        values = dequantize(stored.reshape(-1, stored.shape[1] * fold), tensor.tensor_type)
+        values = np.asarray(values, dtype=np.float32).reshape(len(some), *shape[1:])
+        # Unquantised values are a view of the file, which is closed to writing and may not outlive this reader.
+        values = values if values.flags.writeable else values.copy()
+        self._reader.release(tensor)
+        return values
+
+    def tensors(self, config: ModelConfig, dtype: torch.dtype) -> tuple[TensorSource, TensorNames]:
+        """The weights, to be read in `dtype`, and their names."""
         family = family_of(self)
-        return assemble(_Tensors(self, config, family.interleaved, dtype), _names(family), config, device, on_layer)
+        return _Tensors(self, config, family.interleaved, dtype), _names(family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +176,25 @@ class _Tensors:
     def has(self, name: str) -> bool:
         return self.file.has(name)
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        values = self.file.floats(name)
-        if values.shape != shape:
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        found = self.file.shape(name)
+        if found != shape:
             raise ModelFileError(
-                f"{self.file.path.name} holds '{name}' in the shape {list(values.shape)} where its own fields say "
+                f"{self.file.path.name} holds '{name}' in the shape {list(found)} where its own fields say "
                 f"{list(shape)}; fetch it again"
             )
-        tensor = torch.from_numpy(values).to(self.dtype)
+
+    def pieces(self, name: str, shape: tuple[int, int]) -> Iterator[Tensor]:
+        self.check(name, shape)
+        if self.interleaved and (".attn_q." in name or ".attn_k." in name):
+            yield self.read(name, shape)
+            return
+        for first, last in row_ranges(shape):
+            yield torch.from_numpy(self.file.floats(name, slice(first, last))).to(self.dtype)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        self.check(name, shape)
+        tensor = torch.from_numpy(self.file.floats(name)).to(self.dtype)
         if self.interleaved and ".attn_q." in name:
             return _halves_paired(tensor, self.config.q_heads)
         return _halves_paired(tensor, self.config.kv_heads) if self.interleaved and ".attn_k." in name else tensor
@@ -190,3 +206,13 @@ def _halves_paired(weight: Tensor, heads: int) -> Tensor:
     bias."""
     rows = weight.shape[0]
     return weight.view(heads, rows // heads // 2, 2, -1).transpose(1, 2).reshape(weight.shape)
+
+
+@cache
+def _readable(kind: GGMLQuantizationType) -> bool:
+    """Whether the gguf library can dequantise this type: asked with one block."""
+    try:
+        dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except (NotImplementedError, KeyError):
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from typing import Any
 
@@ -19,7 +20,15 @@ class FastReader(GGUFReader):  # type: ignore[misc]  # gguf ships no types
 
     data: Any
 
+    def release(self, tensor: Any) -> None:
+        """Let go of the pages of a tensor that has been read; looked at again, they come from the file again."""
+        page = mmap.PAGESIZE
+        first, last = -(-int(tensor.data_offset) // page), int(tensor.data_offset + tensor.n_bytes) // page
+        if self._file is not None and last > first:
+            self._file.madvise(mmap.MADV_DONTNEED, first * page, (last - first) * page)
+
     def _build_fields(self, offs: int, count: int) -> int:
+        self._file: mmap.mmap | None = getattr(self.data, "_mmap", None)
         self.data = self.data.view(np.ndarray)
         return int(super()._build_fields(offs, count))
 

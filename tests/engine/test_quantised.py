@@ -1,0 +1,154 @@
+"""Weights in 8 and 4 bits: what is held, what it computes, and what it costs in quality."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.engine import Engine, EngineConfig
+from engine.events import AnswerFinished
+from engine.model.linear import DenseLinear, Linear, WeightForm
+from engine.model.load import load_model, open_model
+from engine.model.weights.keep import Keeper
+from engine.model.weights.quantised import (
+    FEW,
+    GROUP,
+    Int4Linear,
+    Int4LinearByOp,
+    Int8Linear,
+    Int8LinearByOp,
+    int8,
+)
+from engine.sampling.params import SamplingParams
+from engine.types import MessageKey
+from tests.bench.weights import TEXT, quality, read
+from tests.engine.family_models import FAMILIES, NAMED, make_model, write_model
+from tests.engine.tiny import CPU, Tiny
+
+SHAPES = st.tuples(st.integers(1, 70), st.sampled_from([1, 7, 31, 32, 48, 64, 96, 160]))
+FORMS = st.sampled_from([WeightForm.INT8, WeightForm.INT4])
+BF16 = 2**-8
+"""What the products of torch round by, in and out."""
+
+
+def weight_of(rows: int, columns: int, seed: int, spread: float = 1.0) -> Tensor:
+    torch.manual_seed(seed)
+    return torch.randn(rows, columns) * spread + 0.3 * spread
+
+
+def held8(weight: Tensor, bias: Tensor | None = None) -> Int8Linear:
+    return int8([weight], (weight.shape[0], weight.shape[1]), bias, torch.float32, CPU)
+
+
+def held(form: WeightForm, weight: Tensor, bias: Tensor | None = None) -> Linear:
+    return Keeper(CPU, torch.float32, form).linear([weight], (weight.shape[0], weight.shape[1]), bias)
+
+
+def dequantised(linear: Linear, columns: int) -> Tensor:
+    """The weight that a map applies, column by column, through enough tokens that nothing is rounded."""
+    if isinstance(linear, Int4LinearByOp):
+        return linear(torch.eye(columns)).t()
+    few = torch.cat((torch.eye(columns), torch.zeros(FEW + 1, columns)))
+    return linear(few)[:columns].t()
+
+
+@given(SHAPES, FORMS, st.integers(0, 9), st.sampled_from([1e-4, 1.0, 300.0]))
+def test_a_weight_is_off_by_half_a_step(shape: tuple[int, int], form: WeightForm, seed: int, spread: float) -> None:
+    rows, columns = shape
+    weight = weight_of(rows, columns, seed, spread)
+    linear = held(form, weight)
+    found = dequantised(linear, columns)
+    if isinstance(linear, Int8Linear):
+        step = weight.abs().amax(1, keepdim=True) / 127
+        # The scale itself is rounded to bfloat16, and the largest value may then be cut off by as much.
+        allowed = step * 0.51 + weight.abs() * BF16
+    else:
+        groups = weight.view(rows, -1, GROUP)
+        step = ((groups.amax(-1) - groups.amin(-1)) / 15).repeat_interleave(GROUP, dim=1)
+        largest = groups.abs().amax(-1).repeat_interleave(GROUP, dim=1) + 8 * step
+        allowed = step * 0.51 + 2 * largest * BF16
+    assert bool(((found - weight).abs() <= allowed + 1e-12).all())
+
+
+@given(SHAPES, FORMS, st.integers(1, 2 * FEW), st.booleans(), st.integers(0, 9))
+def test_a_product_is_that_of_the_dequantised_weight(
+    shape: tuple[int, int], form: WeightForm, tokens: int, biased: bool, seed: int
+) -> None:
+    rows, columns = shape
+    weight, x = weight_of(rows, columns, seed), torch.randn(tokens, columns)
+    bias = torch.randn(rows) if biased else None
+    linear = held(form, weight, bias)
+    want = DenseLinear(dequantised(held(form, weight), columns), bias)(x)
+    scale = (x.norm(dim=1, keepdim=True) * weight.norm(dim=1)).clamp(min=1e-6)
+    assert linear(x).shape == want.shape
+    assert float(((linear(x) - want).abs() / scale).max()) < 2 * BF16
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=4), FORMS)
+def test_parts_are_stacked(parts: list[int], form: WeightForm) -> None:
+    weight, x = weight_of(sum(parts), 64, 1), torch.randn(3, 64)
+    stacked = Keeper(CPU, torch.float32, form).linear(iter(torch.split(weight, parts)), (sum(parts), 64), None)
+    assert torch.equal(stacked(x), held(form, weight)(x))
+
+
+def test_the_product_of_torch_is_taken_where_it_can_be() -> None:
+    assert type(held(WeightForm.INT8, torch.randn(5, 64))) is Int8LinearByOp
+    assert type(held(WeightForm.INT8, torch.randn(5, 48))) is Int8Linear
+    assert type(held(WeightForm.INT4, torch.randn(32, 64))) is Int4LinearByOp
+    assert type(held(WeightForm.INT4, torch.randn(5, 64))) is Int4Linear
+    assert type(held(WeightForm.INT4, torch.randn(32, 48))) is Int8Linear
+
+
+@pytest.mark.parametrize("form", [WeightForm.INT8, WeightForm.INT4])
+@pytest.mark.parametrize("rows", [5, 16])
+def test_zeros_stay_zeros(form: WeightForm, rows: int) -> None:
+    assert not held(form, torch.zeros(rows, 64))(torch.randn(2, 64)).any()
+
+
+def test_rows_of_a_table_are_those_of_its_product() -> None:
+    table = held8(weight_of(40, 64, 0))
+    tokens = torch.tensor([3, 0, 39, 3])
+    torch.testing.assert_close(table.rows(tokens), dequantised(table, 64)[tokens])
+
+
+# --- whole models ---
+
+
+@pytest.mark.parametrize(("family", "changes"), FAMILIES, ids=NAMED)
+def test_a_model_takes_the_bytes_that_were_counted(tmp_path: Path, family: str, changes: dict[str, object]) -> None:
+    write_model(tmp_path, make_model(family, **changes))
+    for form in WeightForm:
+        opened = open_model(tmp_path, device=CPU, dtype=torch.float32, form=form)
+        weights = opened.load().decoder.weights
+        assert opened.weights_bytes() == weights.bytes
+        assert weights.parameters == load_model(tmp_path, device=CPU, dtype=torch.float32).decoder.weights.parameters
+
+
+@pytest.mark.parametrize("form", list(WeightForm))
+def test_every_form_answers(tiny: Tiny, form: WeightForm) -> None:
+    engine = Engine(load_model(tiny.folder, device=CPU, dtype=torch.float32, form=form), EngineConfig(256))
+    session = engine.open_session("system")
+    engine.add_user(session, MessageKey("q"), "question")
+    engine.generate(session, MessageKey("a"), SamplingParams(temperature=0, max_tokens=12))
+    events = []
+    while engine.busy:
+        events += engine.step()
+    assert isinstance(events[-1], AnswerFinished)
+    assert events[-1].new_tokens > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_quality_on_the_starter_model(starter_path: Path) -> None:
+    exact = load_model(starter_path, device=CPU, dtype=torch.float32)
+    tokens = exact.tokenizer.encode_plain(TEXT.read_text(encoding="utf-8")[3000:])[:400]
+    want = read(exact, tokens)
+    for form, worst in ((WeightForm.INT8, 0.012), (WeightForm.INT4, 0.008)):
+        found = quality(want, read(load_model(starter_path, device=CPU, dtype=torch.float32, form=form), tokens))
+        assert found.kl < worst
+        assert found.same_top > 92
