@@ -167,6 +167,12 @@ class Settings:
     )
     page_size: int = _option(32, _one_of((16, 32, 64, 128, 256)), "Tokens in one page of the window.")
     sessions: int = _option(2, _whole(1, 64), "Chats that keep a window at the same time.")
+    host_mib: int = _option(
+        256,
+        _whole(0, 1 << 20),
+        "MiB of ordinary memory for pages that left a window, so that forks, edits and chats that wait need not be "
+        "computed again; 0 switches this off.",
+    )
     device: str = _option(
         "auto", _matching(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N"), "Where the model runs."
     )

@@ -73,6 +73,7 @@ class Startup:
                 device=settings.device,
                 threads=settings.threads,
                 tokenizer_file=str(self.tokenizer_file),
+                host_bytes=settings.host_mib << 20,
                 thinking=settings.thinking is Switch.ON,
             )
             ready = await self.host.start_engine(options, lambda p: self._loading(Part.MODEL, "loading the model", p))

@@ -28,6 +28,7 @@ from engine.sampling.constraint import Constraints
 from engine.sampling.params import SamplingParams
 from engine.scheduler import Schedule, schedule
 from engine.session import Session
+from engine.stats import EngineStats
 from engine.text.template import Piece
 from engine.types import EngineError, MessageKey, Position, QuotaError, SessionId
 from engine.window import WindowShape
@@ -69,6 +70,7 @@ class Engine:
         self._constraints = Constraints(model.tokenizer, shape.vocab, model.stop_ids)
         self._chats: dict[SessionId, _Chat] = {}
         self._ids = itertools.count(1)
+        self._computed_tokens = 0
 
     # --- sessions ---
 
@@ -274,6 +276,7 @@ class Engine:
                 self.cache.claim(session, 1)
             if planned.prefill is not None:
                 self.cache.claim(planned.prefill.session, planned.prefill.count)
+            self._computed_tokens += planned.tokens
             for computed in self._runner.run(planned):
                 self.cache.settle(computed.session)
                 events += self._after(self._chats[computed.session.id], computed)
@@ -350,6 +353,18 @@ class Engine:
     def visible_positions(self, session: SessionId) -> list[Position]:
         """The positions that the last computed token of a session saw."""
         return visible_positions(self._chat(session).session)
+
+    def stats(self) -> EngineStats:
+        """Pages by state, what is known of past windows, and how much computing that has saved."""
+        return EngineStats(
+            pages=self.cache.pool.stats(),
+            known=self.cache.prefix.stats(),
+            page_bytes=self.pages.page_bytes,
+            chats=len(self._chats),
+            admitted=self.config.sessions - self.cache.pool.room,
+            computed_tokens=self._computed_tokens,
+            found_tokens=self.cache.found_tokens,
+        )
 
     def count_tokens(self, text: str) -> int:
         """Length of a text in the model's own tokens."""

@@ -93,7 +93,7 @@ class EngineChild:
             on_layer=lambda done, total: self._channel.push(wire.LoadProgress(done, total)),
         )
         model = replace(model, template=model.template.with_thinking(options.thinking))
-        config = EngineConfig(options.quota_tokens, options.page_size, options.sessions)
+        config = EngineConfig(options.quota_tokens, options.page_size, options.sessions, host_bytes=options.host_bytes)
         self._engine = engine = Engine(model, config)
         self._book = SessionBook(engine)
         write_atomically(Path(options.tokenizer_file), model.tokenizer.to_json())
@@ -192,7 +192,7 @@ class EngineChild:
         session = self._book.session(chat)
         if session is None:
             return None
-        w = self._engine.window(session)
+        w, stats = self._engine.window(session), self._engine.stats()
         return wire.WindowView(
             chat=chat,
             quota_tokens=w.quota_tokens,
@@ -204,6 +204,9 @@ class EngineChild:
             next_eviction_tokens=w.until_eviction,
             page_size=w.page_size,
             quota_bytes=w.quota_bytes,
+            host_bytes=stats.known.image_bytes,
+            host_capacity_bytes=stats.known.image_capacity * stats.page_bytes,
+            found_tokens=stats.found_tokens,
             format=str(self._engine.model.dtype).removeprefix("torch."),
             tokens_per_second=w.tokens_per_second,
             segments=tuple(

@@ -43,6 +43,7 @@ class EngineOptions:
     device: str
     threads: int
     tokenizer_file: str
+    host_bytes: int
     thinking: bool = False
 
 
@@ -94,7 +95,8 @@ class WindowSegment:
 class WindowView:
     """What the model can see right now, counted by the engine in the model's own tokens: `ring_tokens` is the ring's
     capacity, `visible_tokens` the sinks and the visible part of the ring, `position` all tokens read and written so
-    far, `next_eviction_tokens` those until the next page is recycled."""
+    far, `next_eviction_tokens` those until the next page is recycled. Of all chats: `host_bytes` hold pages of past
+    windows, and `found_tokens` were taken up from such pages instead of being computed."""
 
     chat: ChatId
     quota_tokens: int
@@ -106,6 +108,9 @@ class WindowView:
     next_eviction_tokens: int
     page_size: int
     quota_bytes: int
+    host_bytes: int
+    host_capacity_bytes: int
+    found_tokens: int
     format: str
     tokens_per_second: float
     segments: tuple[WindowSegment, ...]

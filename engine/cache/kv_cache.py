@@ -41,6 +41,8 @@ class KvCache:
         self.pool = Pool(sessions=sessions, quota_pages=quota_pages)
         self.prefix = PrefixCache(HostTier(pages, host_images))
         self._model = model
+        self.found_tokens = 0
+        """Tokens that sessions took up from known pages."""
         self._leases: dict[int, _Lease] = {}
 
     def admit(self, session: Session) -> None:
@@ -143,6 +145,7 @@ class KvCache:
             session.table[index] = self.pool.take(PageId(lease.home + index))
             self.prefix.bring_back(found.chain[number + 1], session.table[index])
         self.prefix.touch(found.chain)
+        self.found_tokens += found.position
         _take_up(session, found)
 
     def check(self, sessions: Iterable[Session]) -> None:

@@ -68,6 +68,22 @@ def test_every_turn_can_be_forked_for_at_most_a_page(tiny: Tiny) -> None:
     assert turn(engine, session, 9) == talk(engine_of(tiny), 10)[1][9]
 
 
+def test_the_stats_are_counts(tiny: Tiny) -> None:
+    engine = engine_of(tiny)
+    session, _ = talk(engine, 5)
+    before, position = engine.stats(), engine.window(session).position
+    assert (before.chats, before.admitted, before.found_tokens) == (1, 1, 0)
+    assert before.computed_tokens == position
+    assert before.pages.free + before.pages.private + before.pages.shared == before.pages.total == 24
+    assert before.known.image_bytes == before.known.images * before.page_bytes
+    assert before.known.images == (position - engine.window(session).sink_tokens) // PAGE + 3
+    turn(engine, engine.fork(session, MessageKey("a2")), 3)
+    after = engine.stats()
+    assert after.found_tokens > 0
+    history = engine._chats[SessionId(2)].session.position
+    assert after.computed_tokens + after.found_tokens == before.computed_tokens + history
+
+
 def test_regenerate_and_edit_compute_at_most_a_page_again(tiny: Tiny) -> None:
     engine = engine_of(tiny, sessions=1)
     session, said = talk(engine, 8)

@@ -105,6 +105,8 @@ def long_facts(view: WindowView) -> str:
             f"Evicted          {plural(view.evicted_tokens, 'token')}, kept as text",
             f"Page             {plural(view.page_size, 'token')}; the next is recycled in "
             f"{plural(view.next_eviction_tokens, 'token')}",
+            f"Past windows     {megabytes(view.host_bytes)} of {megabytes(view.host_capacity_bytes)}, off the device",
+            f"Found again      {plural(view.found_tokens, 'token')} of all chats, not computed anew",
             f"Speed            {view.tokens_per_second:.1f} tokens/s",
         )
     )

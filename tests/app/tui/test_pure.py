@@ -26,7 +26,8 @@ def window(visible: list[int], *, sinks: int = 30, quota: int = 512) -> WindowVi
     """A window in which message m<i> has visible[i] tokens."""
     segments = tuple(WindowSegment(MessageId(f"m{i}"), n, max(n, 10)) for i, n in enumerate(visible))
     seen = sinks + sum(visible)
-    return WindowView(CHAT, quota, sinks, quota - sinks, seen, seen + 99, 99, 7, 16, 11_796_480, "f32", 8.25, segments)
+    sizes = (11_796_480, 1_000_000, 2_000_000)
+    return WindowView(CHAT, quota, sinks, quota - sinks, seen, seen + 99, 99, 7, 16, *sizes, 31, "f32", 8.25, segments)
 
 
 class TestEvicted:
@@ -95,7 +96,10 @@ class TestMeter:
             "11.8 MB f32",
             "next eviction in 7 tokens",
         ]
-        assert "ring           200 of 482 tokens" in long_facts(window([100, 100]))
+        told = long_facts(window([100, 100]))
+        assert "ring           200 of 482 tokens" in told
+        assert "Past windows     1.0 MB of 2.0 MB" in told
+        assert "Found again      31 tokens" in told
 
 
 class TestLanding:
