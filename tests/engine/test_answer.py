@@ -59,11 +59,16 @@ params = st.builds(
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(params=params, page_size=st.sampled_from([1, 4, 32]), host_bytes=st.sampled_from([0, 1 << 22]))
+@given(
+    params=params,
+    page_size=st.sampled_from([1, 4, 32]),
+    host_bytes=st.sampled_from([0, 1 << 22]),
+    guess_tokens=st.sampled_from([0, 4]),
+)
 def test_an_answer_with_banned_strings_is_as_if_they_never_were(
-    tiny: Tiny, params: SamplingParams, page_size: int, host_bytes: int
+    tiny: Tiny, params: SamplingParams, page_size: int, host_bytes: int, guess_tokens: int
 ) -> None:
-    config = EngineConfig(quota_tokens=128, page_size=page_size, host_bytes=host_bytes)
+    config = EngineConfig(quota_tokens=128, page_size=page_size, host_bytes=host_bytes, guess_tokens=guess_tokens)
     engine = Engine(replace(tiny.ours, stop_ids=NEVER), config)
     session = engine.open_session("s")
     for turn in range(3):
@@ -161,4 +166,6 @@ def test_a_replay_draws_the_same(tiny: Tiny, temperature: float) -> None:
     for chunk in (1, 7, 128):
         other = Engine(model, EngineConfig(quota_tokens=512, page_size=8, chunk_tokens=chunk))
         assert told(other, opened(other)) == want
+    guessing = Engine(model, EngineConfig(quota_tokens=512, page_size=8, guess_tokens=4))
+    assert told(guessing, opened(guessing)) == want
     assert told(engine, first) != want  # another place in the chat is another draw
