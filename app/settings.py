@@ -198,6 +198,7 @@ class Settings:
         _number(0, 0.99),
         "Choose among tokens at least this many times as likely as the likeliest only; 0 switches this off.",
     )
+    # Off: of six facts in its prompt the starter model quotes six at 1, five at 1.05, four at 1.1 and none at 1.2.
     repetition_penalty: float = _option(
         1.0, _number(0.1, 10), "How much less likely a token is that was said before; 1 switches this off."
     )

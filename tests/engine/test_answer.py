@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +13,8 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
 from engine.sampling.params import SamplingParams
-from engine.types import MessageKey, SessionId
+from engine.session import Session
+from engine.types import MessageKey, Position, SessionId
 from tests.engine.tiny import Tiny
 
 Q, A = MessageKey("q"), MessageKey("a")
@@ -43,6 +45,11 @@ def ask(engine: Engine, session: SessionId, turn: int, params: SamplingParams) -
     assert read[-1].done == read[-1].total == finished.prompt_tokens
     engine.check()
     return finished, answer.tokens
+
+
+def letters(tiny: Tiny, wanted: str, bias: float) -> tuple[tuple[int, float], ...]:
+    """A bias under which a random model writes these letters."""
+    return tuple((tiny.ours.tokenizer.encode_plain(letter)[0], bias) for letter in wanted)
 
 
 params = st.builds(
@@ -88,28 +95,38 @@ def test_an_answer_with_banned_strings_is_as_if_they_never_were(
     assert run(engine)[-1].text == run(cold)[-1].text  # type: ignore[union-attr]
 
 
-def test_what_was_evicted_is_told_once_though_answers_go_back(tiny: Tiny) -> None:
-    config = EngineConfig(quota_tokens=64, page_size=4, host_bytes=1 << 22)
-    engine = Engine(replace(tiny.ours, stop_ids=NEVER), config)
-    session = engine.open_session("s")
-    banned = ("a", "e", " ", "qz", "\x00", "Q", "k")
+def test_what_was_evicted_is_told_once_though_answers_go_back(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also over the edge of a page that had been recycled, which comes back from the host tier."""
+    engine = Engine(replace(tiny.ours, stop_ids=NEVER), EngineConfig(128, page_size=4, host_bytes=1 << 22))
+    session, backs, go_back = engine.open_session("s"), list[bool](), Engine._go_back
+
+    def watched(engine: Engine, chat: Any, end: Position) -> Session | None:
+        shape, last = chat.session.shape, Position(chat.session.position - 1)
+        backs.append(shape.page_start(last) != shape.page_start(Position(end - 1)))
+        return go_back(engine, chat, end)
+
+    monkeypatch.setattr(Engine, "_go_back", watched)
     lost = engine.window(session).sink_tokens
+    banned = ("aba", "cde", "bcd", "abcdef", "gh", "eee", "fa")
+    params = SamplingParams(1.0, max_tokens=80, logit_bias=letters(tiny, "abcdefgh", 60.0), banned=banned)
     for turn in range(6):
-        engine.add_user(session, MessageKey(f"q{turn}"), "tell me")
-        engine.generate(session, MessageKey(f"a{turn}"), SamplingParams(1.0, seed=turn, max_tokens=60, banned=banned))
-        events = run(engine)
-        for event in events:
+        engine.add_user(session, MessageKey(f"q{turn}"), "go on")
+        engine.generate(session, MessageKey(f"a{turn}"), replace(params, seed=turn))
+        for event in run(engine):
             if isinstance(event, TokensEvicted):
                 assert event.span.first == lost
                 lost = event.span.last + 1
-    assert lost > 200
+        engine.check()
+    assert lost > 400
+    assert len(backs) > 5
+    assert any(backs)
 
 
 def test_a_string_of_several_tokens_is_left_where_it_began(tiny: Tiny) -> None:
     """Banning what the model is about to say changes it from that string's first token on and not before."""
     engine = Engine(replace(tiny.ours, stop_ids=NEVER), EngineConfig(quota_tokens=256, page_size=32))
-    letters = tuple((tiny.ours.tokenizer.encode_plain(c)[0], 60.0) for c in "abcdefghijklmnopqrstuvwxyz")
-    params = SamplingParams(temperature=1.0, seed=3, max_tokens=30, logit_bias=letters)
+    bias = letters(tiny, "abcdefghijklmnopqrstuvwxyz", 60.0)
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=30, logit_bias=bias)
     free, _ = ask(engine, engine.open_session("s"), 0, params)
     assert len(free.text) == 30
     for first in range(1, 26):
@@ -124,15 +141,13 @@ def test_a_string_of_several_tokens_is_left_where_it_began(tiny: Tiny) -> None:
 
 def test_an_answer_that_repeats_itself_is_ended_and_says_so(tiny: Tiny) -> None:
     engine = Engine(replace(tiny.ours, stop_ids=NEVER), EngineConfig(quota_tokens=2048))
-    letter = ((tiny.ours.tokenizer.encode_plain("a")[0], 99.0),)
-    params = SamplingParams(max_tokens=500, logit_bias=letter)
+    params = SamplingParams(max_tokens=500, logit_bias=letters(tiny, "a", 99.0))
     looping, tokens = ask(engine, engine.open_session("s"), 0, params)
     assert (looping.reason, len(tokens), set(looping.text)) == (FinishReason.LOOP, 240, {"a"})
     session = engine.open_session("s")
     assert ask(engine, session, 0, replace(params, end_loops=False))[0].reason is FinishReason.LENGTH
     engine.close_session(session)
-    dash = ((tiny.ours.tokenizer.encode_plain("-")[0], 99.0),)
-    rule, _ = ask(engine, engine.open_session("s"), 0, SamplingParams(max_tokens=500, logit_bias=dash))
+    rule, _ = ask(engine, engine.open_session("s"), 0, replace(params, logit_bias=letters(tiny, "-", 99.0)))
     assert rule.reason is FinishReason.LENGTH
 
 
