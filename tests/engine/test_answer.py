@@ -65,7 +65,7 @@ params = st.builds(
 )
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     params=params,
     page_size=st.sampled_from([1, 4, 32]),
