@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as FastTokenizer
 
 from engine.model.weights.folder import read_json
@@ -22,6 +22,21 @@ _LLAMA3_PATTERN = (
     r"|\s+(?!\S)|\s+"
 )
 _LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
+_QWEN2_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_TEKKEN_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Phi-4 and OLMo 2 say dbrx, SmolLM3 smaug-bpe, Mistral Nemo tekken.
+_PATTERNS = dict.fromkeys((*_LLAMA3_NAMES, "dbrx", "smaug-bpe"), _LLAMA3_PATTERN) | {
+    "qwen2": _QWEN2_PATTERN,
+    "tekken": _TEKKEN_PATTERN,
+}
+# Vocabularies whose whole words are tokens whatever their merges say.
+_WHOLE_WORDS = (*_LLAMA3_NAMES, "tekken")
 
 
 class Tokenizer:
@@ -136,10 +151,12 @@ def from_gguf(parts: GgufTokenizer) -> Tokenizer:
     merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in parts.merges)]
     llama3 = parts.pre in _LLAMA3_NAMES
     try:
-        fast = FastTokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=llama3))
+        fast = FastTokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=parts.pre in _WHOLE_WORDS))
     except Exception as error:  # the library raises bare Exception for merges of unknown tokens
         raise ModelFileError(f"the tokenizer in this GGUF file is inconsistent ({error}); fetch it again") from error
     fast.pre_tokenizer = _pre_tokenizer(parts.pre)
+    if parts.pre == "qwen2":
+        fast.normalizer = normalizers.NFC()
     fast.decoder = decoders.ByteLevel()
     kinds = list(zip(parts.tokens, parts.types, strict=False))
     special = [token for token, kind in kinds if kind == CONTROL]
@@ -158,16 +175,16 @@ def from_gguf(parts: GgufTokenizer) -> Tokenizer:
 
 def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if name == "smollm":
+    if name in ("smollm", "refact"):  # Granite says refact
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
     if name in ("default", "gpt-2"):
         return byte_level
-    if name in _LLAMA3_NAMES:
-        split = pre_tokenizers.Split(Regex(_LLAMA3_PATTERN), "isolated")
+    if name in _PATTERNS:
+        split = pre_tokenizers.Split(Regex(_PATTERNS[name]), "isolated")
         return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     raise UnsupportedModelError(
-        f"this GGUF file splits text by the rule '{name}', which is not known here; read are smollm, gpt-2 and "
-        "llama-bpe, for others take the model's Hugging Face folder"
+        f"this GGUF file splits text by the rule '{name}', which is not known here; read are smollm, refact, gpt-2, "
+        f"{', '.join(_PATTERNS)}; for others take the model's Hugging Face folder"
     )
 
 

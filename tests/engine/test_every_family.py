@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,17 @@ from typing import Any
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from engine.model import families
 from engine.model.load import LoadedModel, load_model
 from engine.runner import EagerRunner
+from engine.types import UnsupportedModelError
 from engine.window import WindowShape
 from tests.engine.family_models import FAMILIES, GGUF_FAMILIES, NAMED, in_blocks, make_model, write_model
 from tests.engine.gguf_files import write_gguf
-from tests.engine.helpers import make_pages, make_session, run_all
+from tests.engine.helpers import make_pages, make_session, one_sentence, run_all
 from tests.engine.tiny import CPU
 
 PROMPT, DECODED = 40, 64
@@ -59,6 +63,29 @@ def test_a_folder_may_be_sharded(tmp_path: Path, family: str) -> None:
     write_model(tmp_path, theirs, shard_size="40KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     check_against(load(tmp_path), theirs)
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_the_text_part_of_a_multimodal_gemma_3(tmp_path: Path, prefix: str) -> None:
+    theirs = make_model("gemma3_text", **dict(FAMILIES)["gemma3_text"])
+    write_model(tmp_path, theirs)
+    text = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({prefix + name.removeprefix("model."): w for name, w in weights.items()}, tmp_path / "model.safetensors")
+    check_against(load(tmp_path), theirs)
+
+
+@pytest.mark.parametrize("name", ["mamba", "olmo3"])
+def test_another_family_names_itself_and_what_is_run(tmp_path: Path, name: str) -> None:
+    write_model(tmp_path, make_model("llama"))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": name}))
+    with pytest.raises(UnsupportedModelError) as refused:
+        load(tmp_path)
+    sentence = one_sentence(refused.value)
+    assert f"'{name}'" in sentence
+    assert all(family.title in sentence for family in families.FAMILIES)
 
 
 KINDS = [Kind.F16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K]

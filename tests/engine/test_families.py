@@ -13,7 +13,7 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFWriter, RopeScalingType
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from engine.model.load import LoadedModel, load_model
 from engine.runner import EagerRunner
@@ -185,6 +185,19 @@ def test_the_tokenizer_of_a_gguf_file(tmp_path: Path) -> None:
         assert ours.tokenizer.decode(ours.tokenizer.encode_plain(text)) == text
     assert ours.tokenizer.bos == TOKENS.index("<|im_start|>")
     assert ours.stop_ids == {TOKENS.index("<|im_end|>"), TOKENS.index("<|endoftext|>")}
+
+
+@pytest.mark.parametrize("pre", ["llama-bpe", "qwen2", "dbrx", "smaug-bpe", "tekken"])
+def test_how_a_gguf_file_splits_text(tmp_path: Path, pre: str) -> None:
+    write_gguf(tmp_path / "m.gguf", llama_in_blocks(tmp_path / "hf", num_hidden_layers=1), pre=pre)
+    split = load(tmp_path / "m.gguf").tokenizer._fast.pre_tokenizer.pre_tokenize_str
+    wanted = AutoTokenizer.from_pretrained(tmp_path, gguf_file="m.gguf").backend_tokenizer.pre_tokenizer
+    for text in [
+        "It's 12345.5 things, aren't THEY'LL?",
+        "camelCase HTTPServer/x\n\n  y\t",
+        "Żółć 日本語 ١٢٣٤ e\u0301  ",
+    ]:
+        assert split(text) == wanted.pre_tokenize_str(text)
 
 
 def test_a_bos_that_the_file_asks_for(tmp_path: Path) -> None:
