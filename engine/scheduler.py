@@ -61,13 +61,13 @@ def schedule(sessions: Sequence[Session], chunk_tokens: int) -> Schedule:
 def chunk_length(session: Session, chunk_tokens: int) -> int:
     """Tokens of the next chunk: up to the end of the sinks, else up to a page's end, and never more than the ring.
 
-    Ending at page ends keeps chunks the same whatever came before; a chunk longer than the ring would write one
-    slot twice.
+    Ending at page ends keeps chunks the same whatever came before. A chunk that came round to the page it began in
+    would write over tokens of it before that page, full by then, could be known.
     """
     waiting, shape = len(session.pending), session.shape
     if session.position < shape.sinks:
         return min(waiting, chunk_tokens, shape.sinks - session.position)
-    limit = min(chunk_tokens, shape.ring_tokens)
+    limit = min(chunk_tokens, shape.ring_tokens - shape.offset(session.position))
     if waiting <= limit:
         return waiting
     past_edge = (session.position + limit - shape.sinks) % shape.page_size

@@ -158,6 +158,17 @@ class KvCache:
         held = {session.id for session in sessions if self._held(session)}
         if not held <= self._leases.keys():
             raise AssertionError(f"sessions {sorted(held - self._leases.keys())} hold pages and were not admitted")
+        for session in sessions:
+            self._check_known(session)
+
+    def _check_known(self, session: Session) -> None:
+        for index, page in enumerate(session.table):
+            key = self.prefix.key(page)
+            if key is None:
+                continue
+            number = full_pages(session.shape, session.page_pos[index])
+            if key not in self._leases[session.id].chain[number + 1 : number + 2]:
+                raise AssertionError(f"page {page} holds positions from {session.page_pos[index]}, known as others")
 
     def _held(self, session: Session) -> list[PageId]:
         return [page for page in (*session.table, *session.claimed.values()) if page != NO_PAGE]

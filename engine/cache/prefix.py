@@ -121,6 +121,10 @@ class PrefixCache:
         """Device pages that hold a known page."""
         return frozenset(self._resident)
 
+    def key(self, page: PageId) -> PageKey | None:
+        """The key under which a device page is known."""
+        return self._resident.get(page)
+
     def stats(self) -> PrefixStats:
         """What could be had without computing it."""
         return PrefixStats(len(self._known), len(self._images), self._host.capacity, self._host.bytes_used)

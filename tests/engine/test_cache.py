@@ -19,9 +19,9 @@ PAGE = 8
 GREEDY = SamplingParams(max_tokens=9)
 
 
-def engine_of(tiny: Tiny, *, sessions: int = 2, host_bytes: int = 1 << 22, quota: int = 96) -> Engine:
+def engine_of(tiny: Tiny, *, sessions: int = 2, host_bytes: int = 1 << 22, chunk_tokens: int = 20) -> Engine:
     model = replace(tiny.ours, stop_ids=frozenset())
-    engine = Engine(model, EngineConfig(quota, PAGE, sessions, chunk_tokens=20, host_bytes=host_bytes))
+    engine = Engine(model, EngineConfig(96, PAGE, sessions, chunk_tokens=chunk_tokens, host_bytes=host_bytes))
     engine.pages.k.fill_(float("nan"))
     engine.pages.v.fill_(float("nan"))
     return engine
@@ -52,6 +52,13 @@ def turn(engine: Engine, session: SessionId, number: int) -> str:
 def talk(engine: Engine, turns: int, system: str = "be brief") -> tuple[SessionId, list[str]]:
     session = engine.open_session(system)
     return session, [turn(engine, session, number) for number in range(turns)]
+
+
+def keys(engine: Engine, session: SessionId) -> torch.Tensor:
+    """K of every token in a chat's window, as it lies there."""
+    s = engine._chats[session].session
+    slots = [s.slot(t) for t in engine.visible_positions(session)]
+    return torch.stack([engine.pages.layer(layer)[0][:, slots] for layer in range(engine.model.config.layers)])
 
 
 def test_every_turn_can_be_forked_for_at_most_a_page(tiny: Tiny) -> None:
@@ -161,6 +168,28 @@ def test_a_page_is_known_by_everything_before_it(tiny: Tiny) -> None:
         known = engine._chats[other].session.end - engine.unread(other)
         assert known <= engine.window(other).sink_tokens + len("<user\n") + len(texts[0])
     assert first
+
+
+def test_a_prompt_that_goes_once_round_the_ring_is_known_as_it_is(tiny: Tiny) -> None:
+    """Read in one chunk, it would come round to the page in which it began."""
+
+    def edited(chat: Engine, session: SessionId, length: int) -> torch.Tensor:
+        child = chat.fork(session, MessageKey("a3"))
+        chat.add_user(child, MessageKey("edited"), "x" * length)
+        answer(chat, child, "b4")
+        return keys(chat, child)
+
+    alone = engine_of(tiny, sessions=2)
+    fresh, _ = talk(alone, 4)
+    engine = engine_of(tiny, sessions=2, chunk_tokens=200)
+    session, _ = talk(engine, 4)
+    ring = engine.window(session).ring_tokens
+    chat = engine._chats[session].session
+    assert chat.shape.offset(chat.position)
+    around = len("<user\n>\n<assistant\n")
+    engine.add_user(session, MessageKey("q4"), "x" * (ring - len(chat.pending) - around))
+    answer(engine, session, "a4")
+    torch.testing.assert_close(edited(engine, session, ring // 2), edited(alone, fresh, ring // 2), rtol=0, atol=1e-4)
 
 
 def test_a_full_window_slides_without_a_write_to_the_page_table(tiny: Tiny) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.scheduler import chunk_length, schedule
@@ -40,12 +40,15 @@ def test_a_chunk_is_bounded_and_ends_at_an_edge(session: Session, most: int) -> 
     assert count == waiting or (end - shape.sinks) % shape.page_size == 0 or count < to_edge
 
 
+@example(session_of(page=4, sinks=0, ring=2, position=1, waiting=8), 80)
 @given(sessions, st.integers(1, 80))
 def test_no_token_of_a_chunk_sees_what_the_chunk_overwrites_later(session: Session, most: int) -> None:
     count, shape = chunk_length(session, most), session.shape
     chunk = range(session.position, session.position + count)
     slots = [session.slot(Position(t)) for t in chunk]
     assert len(set(slots)) == count
+    pages = {(shape.table_index(Position(t)), shape.page_start(Position(t))) for t in chunk}
+    assert len({index for index, _ in pages}) == len(pages), "a page that the chunk fills is written over by it"
     last = chunk[-1]
     if last >= shape.sinks:
         seen = range(window_start(shape, Position(last), []), last + 1)
