@@ -123,6 +123,7 @@ class Engine:
         if end == chat.session.end:
             return
         before, chat.session = chat.session, chat.session.up_to(chat.session.id, end)
+        chat.session.told = min(before.told, chat.session.told)
         chat.users = [user for user in chat.users if user <= end]
         if self.cache.admitted(before):
             self._resume(chat, before)
@@ -225,7 +226,7 @@ class Engine:
         session = chat.session
         fresh = session.up_to(session.id, session.end)
         self.cache.resume(fresh, self.cache.find(fresh, fresh.end), before)
-        fresh.told = max(fresh.told, session.told)
+        fresh.told = session.told
         chat.session = fresh
         if chat.answer is not None:
             chat.answer.moved_to(fresh)

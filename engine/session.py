@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -52,7 +52,7 @@ class Session:
     messages: every message, from the first.
     spans: messages from the one that the page edge cuts to the newest; the system prompt is not among them.
     start: first visible ring position, as of the last computed token.
-    told: every ring position before this one was reported as evicted, or was never visible in this session.
+    told: every ring position before this one was reported as evicted, or had left the window where this session begins.
     """
 
     id: SessionId
@@ -148,20 +148,24 @@ class Session:
             self.page_pos[self.shape.table_index(position)] = self.shape.page_start(position)
         self.past += self.pending[:count]
         del self.pending[:count]
-        if start <= self.start:
-            return None
-        gone = tuple(span.key for span in self.spans if self.told < span.end <= start)
-        self.start, told = start, self.told
-        self.trim()
-        if start <= told:
+        if start > self.start:
+            self.start = start
+            self.trim()
+        if start <= self.told:
             return None  # tokens of a chat that came back are computed again; they were reported before
-        self.told = start
-        return EvictedSpan(told, Position(start - 1), gone)
+        told, self.told = self.told, start
+        return EvictedSpan(told, Position(start - 1), self._ended(told, start))
 
     def trim(self) -> None:
         """Keep in `spans` only what can still matter to a window."""
         edge = page_edge(self.shape, Position(self.position - 1))
         self.spans = [span for span in self.spans if span.end > edge]
+
+    def _ended(self, after: Position, until: Position) -> tuple[MessageKey, ...]:
+        """Messages whose end lies in (after, until]; of a chat that came back, `spans` may hold them no more."""
+        low = bisect_right(self.messages, after, key=lambda span: span.end)
+        high = bisect_right(self.messages, until, lo=low, key=lambda span: span.end)
+        return tuple(span.key for span in self.messages[low:high])
 
     def starts_within(self, first: Position, end: Position) -> list[int]:
         """Offsets from `first` at which messages begin in [first, end)."""
@@ -183,4 +187,6 @@ class Session:
             if span.first < end
         ]
         tokens: Sequence[int] = [*self.past, *self.pending]
-        return Session(name, self.shape, pending=list(tokens[:end]), messages=messages)
+        session = Session(name, self.shape, pending=list(tokens[:end]), messages=messages)
+        session.told = window_start(self.shape, Position(end - 1), [span.first for span in messages])
+        return session

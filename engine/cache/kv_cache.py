@@ -218,5 +218,4 @@ def _take_up(session: Session, found: Resume) -> None:
     boundaries = [span.first for span in session.messages]
     ring = [page_bounds(session.shape, n)[0] for n, _ in found.kept if n >= session.shape.sink_pages]
     session.start = Position(max(window_start(session.shape, last, boundaries), min(ring, default=session.start)))
-    session.told = session.start
     session.trim()

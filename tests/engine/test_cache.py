@@ -9,7 +9,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.events import AnswerFinished
+from engine.events import AnswerFinished, TokensEvicted
 from engine.sampling.params import SamplingParams
 from engine.types import EngineError, MessageKey, SessionId
 from tests.engine.helpers import one_sentence, poison
@@ -221,3 +221,22 @@ def test_a_message_that_was_never_said_is_refused(tiny: Tiny) -> None:
         with pytest.raises(EngineError) as refused:
             call(session, MessageKey("q77"))
         assert "q77" in one_sentence(refused.value)
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2, 40])
+def test_each_position_that_leaves_is_told_once_also_by_a_chat_that_comes_and_goes(tiny: Tiny, missing: int) -> None:
+    """The host tier holds all of a window, all but its oldest page, less than is of use, or nothing."""
+    pages = engine_of(tiny).pages
+    images = max(0, pages.count // 2 - missing)
+    engine = engine_of(tiny, sessions=1, host_bytes=images * pages.page_bytes)
+    session = engine.open_session("be brief")
+    told: list[tuple[int, int]] = []
+    for number in range(3 * PAGE):
+        engine.add_user(session, MessageKey(f"q{number}"), "x" * (number % PAGE))
+        engine.generate(session, MessageKey(f"a{number}"), SamplingParams(max_tokens=3))
+        while engine.busy:
+            told += [(e.span.first, e.span.last) for e in engine.step() if isinstance(e, TokensEvicted)]
+        engine.swap_out(session)
+    firsts, lasts = zip(*told, strict=True)
+    assert firsts[0] == engine.window(session).sink_tokens
+    assert [last + 1 for last in lasts[:-1]] == list(firsts[1:])

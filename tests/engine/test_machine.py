@@ -29,7 +29,7 @@ from engine.sampling.params import SamplingParams
 from engine.session import Session
 from engine.types import EngineError, MessageKey, PoolFullError, QuotaError, SessionId
 from tests.engine.helpers import one_sentence, poison
-from tests.engine.reference import reference_logits
+from tests.engine.reference import reference_logits, visible
 from tests.engine.tiny import Tiny
 
 CLOSE = 1e-4  # logits of two float32 paths differ by less
@@ -76,6 +76,8 @@ class Chat:
     running: Running | None = None
     next_evicted: int = 0
     gone: list[str] = field(default_factory=list)
+    seen: Session | None = None
+    seen_at: int = 0
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -151,7 +153,6 @@ class EngineMachine(RuleBasedStateMachine):
             self.refused(PoolFullError, partial(self.engine.generate, session, self.key(None), params))
         else:
             self.engine.generate(session, self.key(session), params, priority)
-            self.came_back(session)
             prompt = len(self.history[session]) - self.engine.window(session).position
             chat.running = Running(params, prompt, priority)
 
@@ -187,7 +188,6 @@ class EngineMachine(RuleBasedStateMachine):
         after = self.pick_message(data, session)
         self.engine.rewind(session, after)
         self.cut(session, session, after)
-        self.came_back(session)
 
     @precondition(lambda self: self.chats)
     @rule(data=st.data())
@@ -284,10 +284,6 @@ class EngineMachine(RuleBasedStateMachine):
         assert not any(stop in event.text for stop in running.params.stop)
 
     def check_draws(self, event: AnswerFinished, tokens: list[int], written: int, running: Running, chat: Chat) -> None:
-        starts: dict[str, int] = {}
-        for t, (key, _) in enumerate(self.history[event.session]):
-            if key is not None:
-                starts.setdefault(key, t)
         shape = self.engine._chats[event.session].session.shape
         want = reference_logits(
             self.tiny.theirs,
@@ -295,7 +291,7 @@ class EngineMachine(RuleBasedStateMachine):
             sinks=chat.system,
             page=shape.page_size,
             ring=shape.ring_pages,
-            message_starts=sorted(starts.values()),
+            message_starts=self.message_starts(event.session),
         )
         for t in range(len(tokens) - written, len(tokens)):
             assert self.may_draw(want[t - 1], tokens[t], running.params)
@@ -323,16 +319,19 @@ class EngineMachine(RuleBasedStateMachine):
             assert window.visible_tokens == window.position - window.evicted
             assert window.visible_tokens == len(self.engine.visible_positions(session))
             assert window.visible_tokens <= window.quota_tokens <= self.engine.config.quota_tokens
-            assert window.evicted <= chat.next_evicted - chat.system
+            told = window.evicted <= chat.next_evicted - chat.system
+            assert told or self.came_back(session), (
+                "what left the window when a chat came back is told with its next token"
+            )
             assert window.position <= len(self.history[session])
             assert window.until_eviction >= 0
             assert all(0 < message.visible <= message.total for message in window.messages[1:])
-            visible = {message.key for message in window.messages[1:]}
+            shown = {message.key for message in window.messages[1:]}
             gone = self.keys_before(session, chat.system + window.evicted)
-            assert visible.isdisjoint(gone)
-            assert set(gone) <= set(chat.gone)
+            assert shown.isdisjoint(gone)
+            assert set(gone) <= set(chat.gone) or not told
             computed = {key for key, _ in self.history[session][: window.position] if key is not None}
-            assert visible | set(gone) == computed
+            assert shown | set(gone) == computed
 
     # --- helpers ---
 
@@ -354,14 +353,30 @@ class EngineMachine(RuleBasedStateMachine):
         system = self.chats[session].system
         end = system if after is None else len(keys) - keys[::-1].index(after)
         self.history[other] = history[:end]
-        self.chats[other].next_evicted = system
-        self.came_back(other)
+        left = self.window_begins(other)
+        told = self.chats[other].next_evicted if other == session else left
+        self.chats[other].next_evicted = min(told, left)
+        self.chats[other].gone = self.keys_before(other, self.chats[other].next_evicted)
 
-    def came_back(self, session: SessionId) -> None:
-        """A chat that was rewound or swapped in: what left its window before is not told again."""
+    def came_back(self, session: SessionId) -> bool:
+        """Whether the chat has computed nothing since it was rewound, forked or swapped in."""
         chat, now = self.chats[session], self.engine._chats[session].session
-        chat.next_evicted = max(chat.next_evicted, now.start)
-        chat.gone = self.keys_before(session, chat.next_evicted)
+        if chat.seen is not now:
+            chat.seen, chat.seen_at = now, now.position
+        return now.position == chat.seen_at
+
+    def window_begins(self, session: SessionId) -> int:
+        """Where the ring part of the newest token's window begins."""
+        shape, last = self.engine._chats[session].session.shape, len(self.history[session]) - 1
+        seen = visible(last, shape.sinks, shape.page_size, shape.ring_pages, self.message_starts(session))
+        return next((t for t in seen if t >= shape.sinks), shape.sinks)
+
+    def message_starts(self, session: SessionId) -> list[int]:
+        starts: dict[str, int] = {}
+        for t, (key, _) in enumerate(self.history[session]):
+            if key is not None:
+                starts.setdefault(key, t)
+        return sorted(starts.values())
 
     def pick_message(self, data: st.DataObject, session: SessionId) -> MessageKey | None:
         return data.draw(st.sampled_from(sorted({key for key, _ in self.history[session]}, key=str)))
