@@ -265,14 +265,20 @@ class Engine:
 
     def step(self) -> list[EngineEvent]:
         """One step: cancels, then every decoding chat's next token and one prefill chunk. Answers in the background
-        get steps in which no other answer is waiting."""
+        get steps in which no other answer is waiting.
+
+        When the model fails, its error comes through; the answers of that step are dropped, and their chats can be
+        asked again.
+        """
         events: list[EngineEvent] = []
         for chat in list(self._chats.values()):
             if chat.answer is not None and chat.answer.cancelled:
                 events += self._end(chat, chat.answer.finish(FinishReason.CANCELLED))
         planned = schedule(self._answering(Priority.FOREGROUND) or self._background(), self.config.chunk_tokens)
-        if planned.tokens:
-            planned = self._guessing(planned)
+        if not planned.tokens:
+            return events
+        planned = self._guessing(planned)
+        try:
             for session in planned.decode:
                 self.cache.claim(session, 1)
             if planned.prefill is not None:
@@ -281,7 +287,17 @@ class Engine:
             for computed in self._runner.run(planned):
                 self.cache.settle(computed.session)
                 events += self._after(self._chats[computed.session.id], computed)
+        except BaseException:
+            self._drop(planned)
+            raise
         return events
+
+    def _drop(self, failed: Schedule) -> None:
+        """What a failed pass has written over is unknown: its sessions give up what nobody else holds."""
+        for chat in [self._chats[session.id] for session in failed.sessions]:
+            self.cache.leave(chat.session)
+            if chat.answer is not None:
+                self._end(chat, [])
 
     def _after(self, chat: _Chat, computed: Computed) -> list[EngineEvent]:
         events: list[EngineEvent] = []

@@ -30,6 +30,11 @@ class Schedule:
     prefill: Prefill | None
 
     @property
+    def sessions(self) -> list[Session]:
+        """Every session that computes in this step."""
+        return [*self.decode, self.prefill.session] if self.prefill else self.decode
+
+    @property
     def tokens(self) -> int:
         """Tokens computed in this step."""
         return len(self.decode) + (len(self.prefill.tokens) if self.prefill else 0)

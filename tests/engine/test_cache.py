@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished, TokensEvicted
+from engine.model.decoder import Decoder
 from engine.sampling.params import SamplingParams
 from engine.types import EngineError, MessageKey, SessionId
 from tests.engine.helpers import one_sentence, poison
@@ -240,3 +242,42 @@ def test_each_position_that_leaves_is_told_once_also_by_a_chat_that_comes_and_go
     firsts, lasts = zip(*told, strict=True)
     assert firsts[0] == engine.window(session).sink_tokens
     assert [last + 1 for last in lasts[:-1]] == list(firsts[1:])
+
+
+@pytest.mark.parametrize("failing", range(0, 12, 3))
+def test_a_chat_whose_step_failed_can_be_asked_again(tiny: Tiny, failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass may have written over pages that its first tokens still see, and had claimed others."""
+    long = "x" * 150
+    engine = engine_of(tiny, sessions=2, host_bytes=0)
+    session, _ = talk(engine, 4)
+    shares = engine.fork(session, MessageKey("a3"))
+    for chat in (session, shares):
+        engine.add_user(chat, MessageKey(f"long{chat}"), long)
+    engine.generate(session, MessageKey("b"), GREEDY)
+    engine.generate(shares, MessageKey("b"), GREEDY)
+    forward, passes = Decoder.forward, 0
+
+    def fails(decoder: Decoder, *inputs: Any) -> torch.Tensor:
+        nonlocal passes
+        hidden, passes = forward(decoder, *inputs), passes + 1
+        if passes > failing:
+            raise RuntimeError("out of memory")
+        return hidden
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Decoder, "forward", fails)
+        with pytest.raises(RuntimeError):
+            while engine.busy:
+                engine.step()
+    engine.check()
+    while engine.busy:
+        engine.step()
+    engine.check()
+    fresh = engine_of(tiny)
+    other, _ = talk(fresh, 4)
+    fresh.add_user(other, MessageKey("long"), long)
+    answer(fresh, other, "b")
+    for chat in (session, shares):
+        engine.rewind(chat, MessageKey(f"long{chat}"))
+        answer(engine, chat, "b")
+        torch.testing.assert_close(keys(engine, chat), keys(fresh, other), rtol=0, atol=1e-4)
