@@ -56,7 +56,7 @@ class KvCache:
     def leave(self, session: Session) -> None:
         """Give everything back; full pages stay known by their images."""
         lease = self._leases.pop(session.id)
-        self.prefix.touch(lease.chain)
+        self._touch(lease.chain, session.shape)
         for page in self._held(session):
             self._release(page)
         session.table = [NO_PAGE] * len(session.table)
@@ -138,13 +138,13 @@ class KvCache:
         for number, known in found.kept:
             index = table_entry(shape, number)
             session.page_pos[index] = page_bounds(shape, number)[0]
-            if known.page is not None and (number, known) not in missing:
+            if known.page is not None:
                 session.table[index] = known.page
         for number, _ in missing:
             index = table_entry(shape, number)
             session.table[index] = self.pool.take(PageId(lease.home + index))
             self.prefix.bring_back(found.chain[number + 1], session.table[index])
-        self.prefix.touch(found.chain)
+        self._touch(found.chain, shape)
         self.found_tokens += found.position
         _take_up(session, found)
 
@@ -172,6 +172,10 @@ class KvCache:
 
     def _held(self, session: Session) -> list[PageId]:
         return [page for page in (*session.table, *session.claimed.values()) if page != NO_PAGE]
+
+    def _touch(self, chain: list[PageKey], shape: WindowShape) -> None:
+        # A chat goes on from its newest pages and its sinks: those that left its window are dropped before them.
+        self.prefix.touch((*chain[shape.sink_pages + 1 :], *chain[1 : shape.sink_pages + 1]))
 
     def _release(self, page: PageId) -> None:
         if self.pool.release(page):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NewType
@@ -110,9 +110,9 @@ class PrefixCache:
         if known.image is None:
             del self._known[key]
 
-    def touch(self, chain: Sequence[PageKey]) -> None:
-        """These pages were just of use; of them, the last is dropped first, for the others are of use without it."""
-        for key in reversed(chain):
+    def touch(self, keys: Iterable[PageKey]) -> None:
+        """These pages were just of use; of them, the first is dropped first."""
+        for key in keys:
             if key in self._images:
                 self._images.move_to_end(key)
 

@@ -35,6 +35,11 @@ def wipe(engine: Engine) -> None:
     engine.check()
 
 
+def run(engine: Engine) -> None:
+    while engine.busy:
+        engine.step()
+
+
 def answer(engine: Engine, session: SessionId, key: str) -> str:
     engine.generate(session, MessageKey(key), GREEDY)
     text = ""
@@ -159,6 +164,15 @@ def test_the_host_tier_is_bounded_and_never_in_the_way(tiny: Tiny, images: int) 
     assert answer(engine, session, "a3") == said[3]
 
 
+def test_of_a_chat_that_waits_the_oldest_pages_are_dropped_first(tiny: Tiny) -> None:
+    """Without its newest page it would have to go back; what left its window is needed only to fork there."""
+    size = engine_of(tiny).pages.page_bytes
+    engine = engine_of(tiny, sessions=1, host_bytes=(96 // PAGE + 8) * size)
+    session, _ = talk(engine, 9)
+    talk(engine, 1, "another")
+    assert 1 <= engine.unread(session) <= 2 * PAGE
+
+
 def test_a_page_is_known_by_everything_before_it(tiny: Tiny) -> None:
     """The same tokens after another beginning, or with messages cut elsewhere, are another page."""
     engine = engine_of(tiny, sessions=4)
@@ -267,11 +281,9 @@ def test_a_chat_whose_step_failed_can_be_asked_again(tiny: Tiny, failing: int, m
     with monkeypatch.context() as broken:
         broken.setattr(Decoder, "forward", fails)
         with pytest.raises(RuntimeError):
-            while engine.busy:
-                engine.step()
+            run(engine)
     engine.check()
-    while engine.busy:
-        engine.step()
+    run(engine)
     engine.check()
     fresh = engine_of(tiny)
     other, _ = talk(fresh, 4)
