@@ -16,11 +16,13 @@ HELD_CHATS = 64
 
 @dataclass(slots=True)
 class Held:
-    """One chat in the engine. `read` are the messages that its session has read or written, oldest first."""
+    """One chat in the engine. `read` are the messages that its session has read or written, oldest first; `texts` are
+    hashes of what it has read of them."""
 
     session: SessionId
     system: str
     read: list[MessageId] = field(default_factory=list)
+    texts: dict[MessageId, int] = field(default_factory=dict)
 
 
 class SessionBook:
@@ -40,12 +42,13 @@ class SessionBook:
             held = Held(self._engine.open_session(request.system), request.system)
             unread = self._newest_that_fit(request.messages, held.session)
         else:
-            unread = list(request.messages[_shared(request.messages, held.read) :])
+            unread = list(request.messages[_shared(request.messages, held)[0] :])
         self._held[request.chat] = held
         self._held.move_to_end(request.chat)
         for message in unread:
             self._feed(held.session, message)
             held.read.append(message.id)
+            held.texts[message.id] = hash(message.text)
         self._forget_oldest(busy)
         return held.session
 
@@ -69,16 +72,15 @@ class SessionBook:
         held = self._held.get(request.chat)
         if held is None or held.system != request.system:
             return None
-        shared = _shared(request.messages, held.read)
-        if held.read and not shared:
+        shared, last = _shared(request.messages, held)
+        if not shared:
             return None
-        last = held.read.index(request.messages[shared - 1].id) + 1 if shared else 0
         if last == len(held.read) and self._engine.admitted(held.session):
             return held
         if last < len(held.read):
             self._engine.rewind(held.session, MessageKey(held.read[last - 1]))
             del held.read[last:]
-        return held if self._cheap(held.session) else None
+        return held if self._worth(request.messages, held, shared) else None
 
     def _forked(self, request: GenerateRequest | PrepareRequest, busy: frozenset[SessionId]) -> Held | None:
         """A session with the history of the chat that shares most of the path; None when there is none, or when most
@@ -86,21 +88,24 @@ class SessionBook:
         if request.chat in self._held:
             return None
         others = [h for h in self._held.values() if h.system == request.system and h.session not in busy]
-        source = max(others, key=lambda h: _shared(request.messages, h.read), default=None)
-        shared = _shared(request.messages, source.read) if source is not None else 0
+        met = [(*_shared(request.messages, held), held) for held in others]
+        shared, last, source = max(met, key=lambda pair: pair[:2], default=(0, 0, None))
         if source is None or not shared:
             return None
-        last = request.messages[shared - 1].id
-        read = source.read[: source.read.index(last) + 1]
-        child = Held(self._engine.fork(source.session, MessageKey(last)), request.system, read)
-        if self._cheap(child.session):
+        read = source.read[:last]
+        child = Held(self._engine.fork(source.session, MessageKey(read[-1])), request.system, read, dict(source.texts))
+        if self._worth(request.messages, child, shared):
             return child
         self._engine.close_session(child.session)
         return None
 
-    def _cheap(self, session: SessionId) -> bool:
-        """Whether going on costs less than reading a windowful of text."""
-        return self._engine.unread(session) <= self._engine.window(session).ring_tokens
+    def _worth(self, messages: tuple[PromptMessage, ...], held: Held, shared: int) -> bool:
+        """Whether to go on from `held`, which has read the first `shared` messages, or those of them that it was fed:
+        that costs less than reading a windowful of text, and leaves nothing out that would be read then."""
+        if self._engine.unread(held.session) > self._engine.window(held.session).ring_tokens:
+            return False
+        visible = len(held.read) + len(messages) - shared
+        return len(held.read) >= shared or visible >= len(self._newest_that_fit(messages, held.session))
 
     def _forget_oldest(self, busy: frozenset[SessionId]) -> None:
         while len(self._held) > HELD_CHATS:
@@ -130,13 +135,16 @@ class SessionBook:
         add(session, MessageKey(message.id), message.text)
 
 
-def _shared(messages: tuple[PromptMessage, ...], read: list[MessageId]) -> int:
-    """How many of `messages`, the tail of a path, a session has read that did `read`, the tail of another, and with
-    nothing between them that is not on the path; 0 when the two do not meet."""
-    ids = [message.id for message in messages]
-    for count in range(len(ids), 0, -1):
-        if ids[count - 1] in read:
-            until = read.index(ids[count - 1]) + 1
-            both = min(count, until)
-            return count if ids[count - both : count] == read[until - both : until] else 0
-    return 0
+def _shared(messages: tuple[PromptMessage, ...], held: Held) -> tuple[int, int]:
+    """How many of `messages`, the tail of a path, and of what a session has read lead to where the two part; with the
+    same text, and nothing between them that is not on the path. (0, 0) when they do not meet."""
+    place = {message: until for until, message in enumerate(held.read, 1)}
+    count = next((n for n in range(len(messages), 0, -1) if messages[n - 1].id in place), 0)
+    until = place[messages[count - 1].id] if count else 0
+    both = min(count, until)
+    on_path = messages[count - both : count]
+    if [message.id for message in on_path] != held.read[until - both : until]:
+        return 0, 0
+    changed = [n for n, m in enumerate(on_path) if held.texts.get(m.id, hash(m.text)) != hash(m.text)]
+    same = changed[0] if changed else both
+    return (count - both + same, until - both + same) if same else (0, 0)

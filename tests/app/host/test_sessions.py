@@ -60,6 +60,10 @@ class Chats:
         self.engine.check()
         return session
 
+    def text(self, session: SessionId) -> str:
+        s = self.engine._chats[session].session
+        return self.engine.model.tokenizer.decode([*s.past, *s.pending])
+
     def read(self, session: SessionId) -> list[str]:
         return [span.key for span in self.engine._chats[session].session.messages]
 
@@ -145,3 +149,38 @@ def test_a_session_holds_a_tail_of_the_path_and_nothing_else(
         read = chats.read(session)
         assert read == [*path, f"a{n}"][-len(read) :]
         paths.append([*path, f"a{n}"])
+
+
+def test_a_message_whose_text_changed_is_read_anew(model: LoadedModel) -> None:
+    """What was recalled into a question is taken out of it when its source is deleted."""
+    chats = Chats(model)
+    for chat, path in (("c", ["q0", "a0", "q1"]), ("fork", ["q0", "a0", "q2"])):
+        chats.answer("c", ["q0"], "a0")
+        request = chats.request(chat, path)
+        asked = replace(request.messages[0], text="a deleted secret")
+        chats.book.close(ChatId("c"))
+        chats.book.prepare(replace(request, chat=ChatId("c"), messages=(asked, *request.messages[1:2])), frozenset())
+        session = chats.book.prepare(request, frozenset())
+        assert chats.read(session) == path
+        assert "secret" not in chats.text(session)
+
+
+def test_a_turn_near_the_beginning_of_what_was_read_is_answered_with_what_came_before(model: LoadedModel) -> None:
+    """A reopened chat was fed its newest turns; regenerating one of the first of them needs those before."""
+    path = [f"{role}{n}" for n in range(12) for role in "qa"]
+    fresh = Chats(model)
+    reopened, other = Chats(model), Chats(model)
+    first = reopened.read(reopened.answer("c", path[:-1], path[-1]))[0]
+    other.answer("c", path[:-1], path[-1])
+    again = path[: path.index(first) + 1]
+    expected = fresh.read(fresh.prepare("c", again))
+    assert len(expected) > 1
+    assert reopened.read(reopened.prepare("c", again)) == expected
+    assert other.read(other.prepare("fork", again)) == expected
+
+
+def test_a_chat_that_was_opened_before_its_path_reads_only_what_fits(model: LoadedModel) -> None:
+    path = [f"{role}{n}" for n in range(12) for role in "qa"]
+    chats = Chats(model)
+    chats.prepare("c", [])
+    assert len(chats.read(chats.prepare("c", path[:-1]))) < len(path) - 6
