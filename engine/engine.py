@@ -267,8 +267,7 @@ class Engine:
         """One step: cancels, then every decoding chat's next token and one prefill chunk. Answers in the background
         get steps in which no other answer is waiting.
 
-        When the model fails, its error comes through; the answers of that step are dropped, and their chats can be
-        asked again.
+        When the model fails, its error comes through and the step's answers end; their chats can be asked again.
         """
         events: list[EngineEvent] = []
         for chat in list(self._chats.values()):
