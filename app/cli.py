@@ -46,6 +46,7 @@ def _version(wanted: bool) -> None:
 def main_options(
     context: typer.Context,
     model: Annotated[str | None, typer.Option(help="starter, a .gguf file, a model folder or a hub id.")] = None,
+    weights: Annotated[str | None, typer.Option(help="full, int8 or int4: how the weights are held.")] = None,
     window: Annotated[int | None, typer.Option(help="The quota of a chat's window, in tokens.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     threads: Annotated[int | None, typer.Option(help="Processor threads for the model.")] = None,
@@ -64,6 +65,7 @@ def main_options(
 
     overrides: dict[str, object] = {
         "model": model,
+        "weights": weights,
         "window_tokens": window,
         "device": device,
         "threads": threads,

@@ -160,6 +160,11 @@ class Settings:
     """The options in force. Made by `load_settings`; every field but `notices` is an option."""
 
     model: str = _option("starter", TEXT, 'The model: "starter", a GGUF file, a model folder or a hub id.')
+    weights: str = _option(
+        "full",
+        _matching(r"full|int8|int4", "full, int8 or int4"),
+        "How the model's weights are held: as it runs, or quantised to 8 or 4 bits when it is loaded.",
+    )
     window_tokens: int = _option(
         2048,
         _whole(256),

@@ -75,8 +75,9 @@ class Startup:
                 tokenizer_file=str(self.tokenizer_file),
                 host_bytes=settings.host_mib << 20,
                 thinking=settings.thinking is Switch.ON,
+                weights=settings.weights,
             )
-            ready = await self.host.start_engine(options, lambda p: self._loading(Part.MODEL, "loading the model", p))
+            ready = await self.host.start_engine(options, self._model_loading)
         except (ModelError, HostError) as error:
             self._failed(Part.MODEL, str(error))
             return
@@ -102,6 +103,15 @@ class Startup:
         if progress.phase is not FetchPhase.READY:
             text = f"{progress.phase.value} {progress.entry.title}"
             self._tell(ModelState(name, ModelPhase.FETCHING, text, progress.done, progress.total))
+
+    def _model_loading(self, progress: object) -> None:
+        state = self._parts[Part.MODEL].state
+        match progress:
+            case wire.LoadPlan(weights, kv, free) if state.phase not in SETTLED:
+                text = f"loading the model: {_gib(weights)} of weights and {_gib(kv)} of window, {_gib(free)} are free"
+                self._tell(replace(state, text=text))
+            case wire.LoadProgress(done, total):
+                self._tell(replace(state, done=done, total=total))
 
     def _loading(self, name: Part, text: str, progress: object) -> None:
         """Progress says nothing about the phase: the memory serves while it indexes anew."""
@@ -153,3 +163,7 @@ def _title(model: str) -> str:
     """The proper name of a shipped model; GGUF files carry their training run's name. "" for any other."""
     choice = choose(model)
     return choice.entry.title if isinstance(choice, ShippedModel) else ""
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB"

@@ -19,7 +19,9 @@ from engine import events
 from engine.cache.formats.kv_format import KvFormat
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.model.load import load_model, pick_device, pick_dtype
+from engine.model.linear import WeightForm
+from engine.model.load import open_model, pick_device, pick_dtype
+from engine.plan import plan
 from engine.sampling import params
 from engine.sampling.params import SamplingParams
 from engine.types import EngineError, MessageKey, SessionId
@@ -86,14 +88,16 @@ class EngineChild:
         began = time.perf_counter()
         torch.set_num_threads(options.threads)
         device = pick_device(options.device)
-        model = load_model(
-            Path(options.model),
-            device=device,
-            dtype=pick_dtype(device),
-            on_layer=lambda done, total: self._channel.push(wire.LoadProgress(done, total)),
-        )
-        model = replace(model, template=model.template.with_thinking(options.thinking))
+        form = WeightForm(options.weights)
+        opened = open_model(Path(options.model), device=device, dtype=pick_dtype(device), form=form)
         config = EngineConfig(options.quota_tokens, options.page_size, options.sessions, host_bytes=options.host_bytes)
+        planned = plan(opened, config)
+        self._channel.push(
+            wire.LoadPlan(planned.weights_bytes, planned.kv_bytes + planned.host_bytes, planned.free_bytes)
+        )
+        planned.check()
+        model = opened.load(lambda done, total: self._channel.push(wire.LoadProgress(done, total)))
+        model = replace(model, template=model.template.with_thinking(options.thinking))
         self._engine = engine = Engine(model, config)
         self._book = SessionBook(engine)
         write_atomically(Path(options.tokenizer_file), model.tokenizer.to_json())

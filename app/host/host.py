@@ -14,7 +14,7 @@ from app.ids import ChatId
 MOST_RESTARTS = 3
 """A child that dies more often than this in one run is left down: something is wrong that a restart won't mend."""
 
-OnLoad = Callable[[wire.LoadProgress], None]
+OnLoad = Callable[[wire.LoadPlan | wire.LoadProgress], None]
 OnExit = Callable[[ChildExit], None]
 
 

@@ -45,6 +45,16 @@ class EngineOptions:
     tokenizer_file: str
     host_bytes: int
     thinking: bool = False
+    weights: str = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """Pushed before a model is loaded: the bytes that it and the chats' pages may take, and what is free."""
+
+    weights_bytes: int
+    kv_bytes: int
+    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

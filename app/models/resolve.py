@@ -100,5 +100,8 @@ def _checked_folder(path: Path) -> Path:
     if ggufs:
         raise ModelError(f"{path} is a folder; name the file itself: {path / ggufs[0]}.")
     if "config.json" in names:
-        raise ModelError(f"{path} has no .safetensors files; other weight formats are not read.")
+        raise ModelError(
+            f"{path} has no .safetensors files; other weight formats are not read (a .bin file can run code when it is "
+            "opened): take a copy of the model with .safetensors files."
+        )
     raise ModelError(f"{path} holds no model; give {SUPPORTED}.")

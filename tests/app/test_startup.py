@@ -96,6 +96,16 @@ async def test_a_part_that_is_started_again_is_waited_for(up: tuple[Startup, Scr
     assert next(state.engine for state in startup.states if state.part == Part.MODEL) is not None
 
 
+async def test_the_plan_is_told_and_stays_while_layers_are_read(up: tuple[Startup, ScriptedHost]) -> None:
+    startup, host = up
+    host.end(Part.MODEL, again=True)
+    for push in (wire.LoadPlan(3 * 2**30, 2**29, 5 * 2**30), wire.LoadProgress(1, 2)):
+        host.pushes[Part.MODEL](push)
+    state = startup.state(Part.MODEL)
+    assert "3.00 GiB of weights and 0.50 GiB of window, 5.00 GiB are free" in state.text
+    assert (state.done, state.total) == (1, 2)
+
+
 @pytest.mark.parametrize("part", [Part.MODEL, Part.MEMORY])
 async def test_a_part_that_stays_down_says_so_and_nobody_waits(
     up: tuple[Startup, ScriptedHost], told: list[Event], part: str

@@ -30,7 +30,9 @@ from tests.bench.weights import TEXT, quality, read
 from tests.engine.family_models import FAMILIES, NAMED, make_model, write_model
 from tests.engine.tiny import CPU, Tiny
 
-SHAPES = st.tuples(st.integers(1, 70), st.sampled_from([1, 7, 31, 32, 48, 64, 96, 160]))
+SHAPES = st.tuples(
+    st.integers(1, 70) | st.sampled_from([304, 576, 1040]), st.sampled_from([1, 7, 31, 32, 48, 64, 96, 160])
+)
 FORMS = st.sampled_from([WeightForm.INT8, WeightForm.INT4])
 BF16 = 2**-8
 """What the products of torch round by, in and out."""

@@ -92,12 +92,21 @@ class ModelFolder:
         else:
             files = sorted(self.path.glob("*.safetensors"))
             if not files:
-                raise ModelFileError(f"the model folder {self.path} holds no .safetensors file")
+                raise ModelFileError(self._why_no_file())
             shards = {name: file for file in files for name in _held(file)}
         missing = sorted({file.name for file in shards.values() if not file.is_file()})
         if missing:
             raise ModelFileError(f"the model folder {self.path} lacks {', '.join(missing)}; fetch it again")
         return shards
+
+    def _why_no_file(self) -> str:
+        pickles = sorted(self.path.glob("*.bin"))
+        if not pickles:
+            return f"the model folder {self.path} holds no .safetensors file"
+        return (
+            f"the model folder {self.path} has its weights in {pickles[0].name}, a pickle, which could run code when "
+            "it is opened: take a copy of the model with .safetensors files"
+        )
 
     def config(self) -> ModelConfig:
         """The model's shapes. Raises UnsupportedModelError for a family that the engine does not run."""
@@ -112,7 +121,10 @@ class ModelFolder:
         for source in sources:
             value = source.get("eos_token_id")
             stops += value if isinstance(value, list) else [value] if value is not None else []
-        return tuple(dict.fromkeys(int(stop) for stop in stops))
+        try:
+            return tuple(dict.fromkeys(int(stop) for stop in stops))
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(f"{self.path} names {stops!r:.60} as eos_token_id, which must be numbers") from error
 
     def tensors(self, config: ModelConfig, dtype: torch.dtype) -> tuple[TensorSource, TensorNames]:
         """The weights, to be read in `dtype`, and their names."""

@@ -19,9 +19,10 @@ from engine.model.config import ModelConfig, Norms
 from engine.model.families import Family
 from engine.model.weights.assemble import ExpertNames, TensorNames, TensorSource, row_ranges
 from engine.model.weights.gguf_config import family_of, read_config
-from engine.model.weights.gguf_reader import FastReader
+from engine.model.weights.gguf_reader import FastReader, UnknownTypeError
 from engine.types import ModelFileError, UnsupportedModelError
 
+_READABLE = "take a file in F16, Q8_0, Q4_0, Q4_1 or a K-quant"
 _EXPERTS = ExpertNames("ffn_gate_inp", ("ffn_gate_exps.weight", "ffn_up_exps.weight"), "ffn_down_exps.weight")
 
 
@@ -74,6 +75,10 @@ class GgufFile:
             raise ModelFileError(f"there is no model file {path}")
         try:
             self._reader = FastReader(str(path))
+        except UnknownTypeError as error:
+            raise UnsupportedModelError(
+                f"{path.name} stores '{error.tensor[:40]}' as type {error.code}, which is not known here; {_READABLE}"
+            ) from error
         except (ValueError, LookupError, OSError, RuntimeError, ArithmeticError, TypeError, struct.error) as error:
             raise ModelFileError(f"{path.name} is no whole GGUF file ({error}); fetch it again") from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
@@ -138,8 +143,7 @@ class GgufFile:
         tensor = self._tensor(name)
         if not _readable(tensor.tensor_type):
             raise UnsupportedModelError(
-                f"{self.path.name} stores '{name}' as {tensor.tensor_type.name}, which cannot be read; "
-                "take a file in F16, Q8_0, Q4_0, Q4_1 or a K-quant"
+                f"{self.path.name} stores '{name}' as {tensor.tensor_type.name}, which cannot be read; {_READABLE}"
             )
         return tuple(int(n) for n in reversed(tensor.shape))
 

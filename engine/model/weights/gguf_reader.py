@@ -7,7 +7,15 @@ import struct
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType
+from gguf import GGML_QUANT_SIZES, GGUFReader, GGUFValueType
+
+
+class UnknownTypeError(Exception):
+    """A tensor is stored in a type that has no name here."""
+
+    def __init__(self, tensor: str, code: int) -> None:
+        super().__init__(tensor, code)
+        self.tensor, self.code = tensor, code
 
 
 class FastReader(GGUFReader):  # type: ignore[misc]  # gguf ships no types
@@ -31,6 +39,13 @@ class FastReader(GGUFReader):  # type: ignore[misc]  # gguf ships no types
         self._file: mmap.mmap | None = getattr(self.data, "_mmap", None)
         self.data = self.data.view(np.ndarray)
         return int(super()._build_fields(offs, count))
+
+    def _build_tensors(self, start_offs: int, fields: list[Any]) -> None:
+        for field in fields:
+            _, name, _, _, code, _ = field.parts
+            if int(code[0]) not in GGML_QUANT_SIZES:
+                raise UnknownTypeError(bytes(name).decode("utf-8", "replace"), int(code[0]))
+        super()._build_tensors(start_offs, fields)
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list[Any], list[int], list[Any]]:
         if raw_type != GGUFValueType.ARRAY:
