@@ -52,10 +52,10 @@ def _attend(
         page = tl.load(table + tile // TILES).to(tl.int64)  # pages x stride passes 2**31 elements in a large pool
         page_start = tl.load(page_pos + tile // TILES)
         slot = tile % TILES * BLOCK_N + tl.arange(0, BLOCK_N)
-        # Slots are compared, not positions: 32 bits a slot, not 64, or head_dim 256 spills on sm_100.
-        low_slot = tl.minimum(tl.maximum(low - page_start, 0), PAGE_SIZE).to(tl.int32)
-        high_slot = tl.minimum(tl.maximum(high - page_start, -1), PAGE_SIZE).to(tl.int32)
-        seen = (page_start >= 0) & (slot >= low_slot) & (slot <= high_slot)
+        # A slot is compared below, a position above: with two positions head_dim 256 spills on sm_100, with two slots
+        # head_dim 80 on sm_90.
+        low_slot = tl.minimum(low - page_start, PAGE_SIZE).to(tl.int32)
+        seen = (page_start >= 0) & (slot >= low_slot) & (page_start + slot <= high)
         read = seen[:, None] & (dim < HEAD_DIM)
         k = tl.load(k_head + page * k_strides[1] + slot[:, None] * k_strides[2] + dim, mask=read, other=0.0)
         scores = dot(q, tl.trans(k)) * scale
