@@ -73,12 +73,16 @@ def prefill_chunk(session: Session, seen: list[Sight], device: torch.device) -> 
         sink_ranges = session.slot_ranges(sink, Position(sinks))
         window_ranges = session.slot_ranges(start, first)
     keys = torch.cat((earlier, own))
+    hidden = ~seen_keys(keys, own, seen, sinks)
+    return PrefillChunk(slots.to(device), sink_ranges, window_ranges, sink_count, hidden.to(device))
+
+
+def seen_keys(keys: Tensor, own: Tensor, seen: list[Sight], sinks: int) -> Tensor:
+    """`[tokens, keys]`: whether the tokens at `own`, which see `seen`, see the keys at positions `keys`."""
     sink_from, ring_from = (
         torch.tensor(begin)[:, None] for begin in zip(*((s.sink, s.start) for s in seen), strict=True)
     )
-    visible = torch.where(keys[None] < sinks, keys[None] >= sink_from, keys[None] >= ring_from)
-    hidden = ~(visible & (keys[None] <= own[:, None]))
-    return PrefillChunk(slots.to(device), sink_ranges, window_ranges, sink_count, hidden.to(device))
+    return torch.where(keys < sinks, keys >= sink_from, keys >= ring_from) & (keys <= own[:, None])
 
 
 def scored(products: Tensor, scoring: Scoring) -> Tensor:
@@ -135,40 +139,40 @@ class PagedAttention:
         k_slots, v_slots = self._pages.layer(layer)
         q = q_window[n:]
         same = q_sink is q_window
-        out[n:] = self._prefill(chunk, q, q if same else q_sink[n:], k[n:], v[n:], k_slots, v_slots)
-        k_slots[:, chunk.slots] = k[n:].transpose(0, 1)
-        v_slots[:, chunk.slots] = v[n:].transpose(0, 1)
+        ranges = chunk.sinks + chunk.window
+        new_k, new_v = k[n:].transpose(0, 1), v[n:].transpose(0, 1)
+        keys = torch.cat([k_slots[:, r.first : r.end] for r in ranges] + [new_k], dim=1)
+        values = torch.cat([v_slots[:, r.first : r.end] for r in ranges] + [new_v], dim=1)
+        sink = q if same else q_sink[n:]
+        out[n:] = attend_chunk(q, sink, keys, values, chunk.sink_count, chunk.hidden, self._scoring)
+        k_slots[:, chunk.slots] = new_k
+        v_slots[:, chunk.slots] = new_v
         return out
 
-    def _prefill(
-        self,
-        chunk: PrefillChunk,
-        q_window: Tensor,
-        q_sink: Tensor,
-        k: Tensor,
-        v: Tensor,
-        k_slots: Tensor,
-        v_slots: Tensor,
-    ) -> Tensor:
-        kv_heads, tokens, dim = k.shape[1], k.shape[0], k.shape[2]
-        group = q_window.shape[1] // kv_heads
-        ranges = chunk.sinks + chunk.window
-        keys = torch.cat([k_slots[:, r.first : r.end] for r in ranges] + [k.transpose(0, 1)], dim=1)
-        values = torch.cat([v_slots[:, r.first : r.end] for r in ranges] + [v.transpose(0, 1)], dim=1)
 
-        def scores(q: Tensor, some_keys: Tensor) -> Tensor:
-            rows = q.view(tokens, kv_heads, group, dim).permute(1, 2, 0, 3).reshape(kv_heads, group * tokens, dim)
-            return torch.bmm(rows, some_keys.transpose(1, 2)).float().view(kv_heads, group, tokens, -1)
+def attend_chunk(
+    q_window: Tensor, q_sink: Tensor, keys: Tensor, values: Tensor, sinks: int, hidden: Tensor, scoring: Scoring
+) -> Tensor:
+    """Consecutive tokens over keys and values `[kv_heads, columns, head_dim]`; returns `[tokens, q_heads, head_dim]`.
 
-        n = chunk.sink_count
-        if q_sink is q_window or n == 0:
-            products = scores(q_window, keys)
-        else:
-            products = torch.cat((scores(q_sink, keys[:, :n]), scores(q_window, keys[:, n:])), dim=-1)
-        products = scored(products, self._scoring).masked_fill_(chunk.hidden, float("-inf"))
-        weights = torch.softmax(products, dim=-1).to(values.dtype).view(kv_heads, group * tokens, -1)
-        mixed = torch.bmm(weights, values).view(kv_heads, group, tokens, dim)
-        return mixed.permute(2, 0, 1, 3).reshape(tokens, kv_heads * group, dim)
+    The first `sinks` columns are scored with `q_sink`, the others with `q_window`, both `[tokens, q_heads, head_dim]`;
+    `hidden` `[tokens, columns]` is True where a token does not see a column.
+    """
+    kv_heads, tokens, dim = keys.shape[0], q_window.shape[0], q_window.shape[2]
+    group = q_window.shape[1] // kv_heads
+
+    def products(q: Tensor, some_keys: Tensor) -> Tensor:
+        rows = q.view(tokens, kv_heads, group, dim).permute(1, 2, 0, 3).reshape(kv_heads, group * tokens, dim)
+        return torch.bmm(rows, some_keys.transpose(1, 2)).float().view(kv_heads, group, tokens, -1)
+
+    if q_sink is q_window or sinks == 0:
+        whole = products(q_window, keys)
+    else:
+        whole = torch.cat((products(q_sink, keys[:, :sinks]), products(q_window, keys[:, sinks:])), dim=-1)
+    scores = scored(whole, scoring).masked_fill_(hidden, float("-inf"))
+    weights = torch.softmax(scores, dim=-1).to(values.dtype).view(kv_heads, group * tokens, -1)
+    mixed = torch.bmm(weights, values).view(kv_heads, group, tokens, dim)
+    return mixed.permute(2, 0, 1, 3).reshape(tokens, kv_heads * group, dim)
 
 
 class AttentionByWindow:

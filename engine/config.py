@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.cache.formats.kv_format import KvFormat
 from engine.types import EngineError, QuotaError
 
 MIN_RING_PAGES = 2
@@ -16,7 +17,8 @@ class EngineConfig:
 
     `chunk_tokens` is the longest prefill chunk: it bounds how long a running answer or a cancel waits. `host_bytes`
     of ordinary memory keep the images of pages that left a window or whose chat was swapped out. `guess_tokens`, up to
-    so many at once, are guessed from what was said before and checked in one pass (see lookup.py); 0 for none.
+    so many at once, are guessed from what was said before and checked in one pass (see lookup.py); 0 for none. `kv_format` is how
+    full pages are kept.
     """
 
     quota_tokens: int
@@ -25,6 +27,7 @@ class EngineConfig:
     chunk_tokens: int = 128
     host_bytes: int = 0
     guess_tokens: int = 0
+    kv_format: KvFormat = KvFormat.AUTO
 
     def __post_init__(self) -> None:
         if self.page_size < 1 or self.sessions < 1 or self.chunk_tokens < 1:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.answer import Answer, Priority
 from engine.cache.kv_cache import KvCache
-from engine.cache.pages import Pages
+from engine.cache.packed import pages_for
 from engine.config import MIN_RING_PAGES, EngineConfig
 from engine.events import (
     AnswerFinished,
@@ -50,7 +50,9 @@ class Engine:
     def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
         self.model, self.config = model, config
         shape = model.config
-        self.pages = Pages(
+        self.pages = pages_for(
+            config.kv_format,
+            sessions=config.sessions,
             layers=shape.layers,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
@@ -60,7 +62,7 @@ class Engine:
             device=model.device,
         )
         self.cache = KvCache(
-            f"{shape.name}|{model.dtype}",
+            f"{shape.name}|{model.dtype}|{config.kv_format}",
             self.pages,
             sessions=config.sessions,
             quota_pages=config.quota_pages,
@@ -358,7 +360,7 @@ class Engine:
     def window(self, session: SessionId) -> WindowState:
         """What the model sees in this chat right now."""
         chat = self._chat(session)
-        quota_bytes = chat.session.shape.quota_pages * self.pages.page_bytes
+        quota_bytes = self.pages.bytes // self.config.sessions
         return window_state(chat.session, quota_bytes, chat.tokens_per_second)
 
     def whole_messages(self, session: SessionId, ahead: int) -> tuple[MessageKey, ...]:

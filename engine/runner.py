@@ -10,6 +10,8 @@ from torch import Tensor
 
 from engine.attention import AttentionByWindow, DecodeInPlace, PagedAttention, decode_row, prefill_chunk
 from engine.attention_gpu import DecodeByKernel
+from engine.attention_packed import packed_attention
+from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
 from engine.model.config import Scoring
 from engine.model.decoder import Attend, Decoder, Phases
@@ -94,8 +96,11 @@ class EagerRunner:
 
         count, scoring, prefill = len(schedule.decode), self._decoder.config.scoring, schedule.prefill
         rows = [seen(session, begin)[0] for session, begin in zip(schedule.decode, starts[:count], strict=True)]
+        chunk_seen = seen(prefill.session, starts[-1]) if prefill else []
+        if isinstance(self._pages, PackedPages):
+            return packed_attention(self._pages, schedule, rows, chunk_seen, scoring)
         decode = self._plan_decode(self._pages, schedule.decode, rows, scoring)
-        chunk = prefill_chunk(prefill.session, seen(prefill.session, starts[-1]), self._device) if prefill else None
+        chunk = prefill_chunk(prefill.session, chunk_seen, self._device) if prefill else None
         return PagedAttention(self._pages, decode, count, chunk, scoring)
 
     def _phases(self, work: list[tuple[Session, int]], starts: list[list[Position]]) -> Phases:

@@ -77,9 +77,12 @@ class KvCache:
             elif count == 1:
                 if page != NO_PAGE:
                     self._release(page)
-                session.table[index] = self.pool.take(own)
+                page = session.table[index] = self.pool.take(own)
             else:
-                session.claimed[index] = self.pool.take(own)
+                page = session.claimed[index] = self.pool.take(own)
+            number, end = full_pages(shape, t), session.position + count
+            if count == 1 or page_bounds(shape, number)[1] > end or number < kept_pages(self.pages, shape):
+                self.pages.begin(page)
 
     def settle(self, session: Session) -> None:
         """After the tokens were computed: let go of what was replaced, and know the pages that became full."""
@@ -92,7 +95,10 @@ class KvCache:
         while (number := len(lease.chain) - 1) < full_pages(shape, session.position):
             tokens = session.past[slice(*page_bounds(shape, number))]
             lease.chain.append(_next_key(lease.chain[-1], session, number, tokens))
-            self.prefix.add(lease.chain[-1], tokens, session.table[table_entry(shape, number)])
+            page = session.table[table_entry(shape, number)]
+            if number >= kept_pages(self.pages, shape):
+                self.pages.forget(page)
+            self.prefix.add(lease.chain[-1], tokens, page)
             self.prefix.touch(lease.chain[1 : shape.sink_pages + 1])
 
     def find(self, session: Session, end: Position) -> Resume:
@@ -143,6 +149,8 @@ class KvCache:
         for number, _ in missing:
             index = table_entry(shape, number)
             session.table[index] = self.pool.take(PageId(lease.home + index))
+            if number < kept_pages(self.pages, shape):
+                self.pages.begin(session.table[index])
             self.prefix.bring_back(found.chain[number + 1], session.table[index])
         self._touch(found.chain, shape)
         self.found_tokens += found.position
@@ -153,6 +161,7 @@ class KvCache:
         sessions = list(sessions)
         self.pool.check(self._held(session) for session in sessions)
         self.prefix.check()
+        self.pages.check(frozenset(map(PageId, range(self.pool.total))) - self.pool.free)
         if self.prefix.resident & self.pool.free:
             raise AssertionError(f"free pages are known: {sorted(self.prefix.resident & self.pool.free)}")
         held = {session.id for session in sessions if self._held(session)}
@@ -180,6 +189,7 @@ class KvCache:
     def _release(self, page: PageId) -> None:
         if self.pool.release(page):
             self.prefix.lost(page)
+            self.pages.forget(page)
 
 
 def full_pages(shape: WindowShape, position: Position) -> int:
@@ -196,6 +206,11 @@ def page_bounds(shape: WindowShape, number: int) -> tuple[Position, Position]:
         return Position(first), Position(min(shape.sinks, first + shape.page_size))
     first = shape.sinks + (number - shape.sink_pages) * shape.page_size
     return Position(first), Position(first + shape.page_size)
+
+
+def kept_pages(pages: Pages, shape: WindowShape) -> int:
+    """How many pages of a session, its first sink pages, are kept as computed when others are packed."""
+    return min(pages.kept_pages, shape.sink_pages)
 
 
 def table_entry(shape: WindowShape, number: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -31,6 +33,7 @@ class Pages:
         self.v = torch.zeros(shape, dtype=dtype, device=device)
         self.count = pages
         self.page_size = page_size
+        self.kept_pages = 0  # of no account where every page stays as it was computed
 
     @property
     def bytes(self) -> int:
@@ -54,13 +57,28 @@ class Pages:
         pinned = self.k.device.type == "cuda"
         return torch.empty((count, 2, layers, heads, size, dim), dtype=self.k.dtype, pin_memory=pinned)
 
-    def save(self, page: PageId, image: Tensor) -> None:
+    def begin(self, page: PageId) -> None:
+        """The page is about to be written, or restored, as computed."""
+
+    def forget(self, page: PageId) -> None:
+        """The page as computed is not needed any more: it is free, or kept in another form."""
+
+    def image_parts(self, page: PageId) -> int:
+        """How many images the page takes."""
+        return 1
+
+    def save(self, page: PageId, images: Sequence[Tensor]) -> None:
         """Copy a page into its image `[2, layers, kv_heads, page_size, head_dim]`, on the device's own stream: decode
         does not wait, and a later `restore` is ordered behind it."""
+        (image,) = images
         image[0].copy_(self.k[:, :, page], non_blocking=True)
         image[1].copy_(self.v[:, :, page], non_blocking=True)
 
-    def restore(self, image: Tensor, page: PageId) -> None:
+    def restore(self, images: Sequence[Tensor], page: PageId) -> None:
         """Copy an image back into a page."""
+        (image,) = images
         self.k[:, :, page].copy_(image[0], non_blocking=True)
         self.v[:, :, page].copy_(image[1], non_blocking=True)
+
+    def check(self, held: frozenset[PageId]) -> None:
+        """Raise AssertionError when the memory disagrees with the set of pages that are held."""

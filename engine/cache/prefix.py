@@ -80,8 +80,8 @@ class PrefixCache:
             self._resident[page] = key
         elif known.page is None:
             self.on_device(key, page)
-        if known.image is None and self._host.capacity:
-            if not self._host.free:
+        if known.image is None and self._host.may_hold(page):
+            while not self._host.has_room(page):
                 self._drop_oldest_image()
             known.image = self._host.save(page)
         if known.image is not None:
@@ -132,9 +132,10 @@ class PrefixCache:
     def check(self) -> None:
         """Raise AssertionError when a known page is nowhere, or an image belongs to nobody or to two."""
         images = [known.image for known in self._known.values() if known.image is not None]
-        used = self._host.capacity - self._host.free
-        if not len(images) == len(set(images)) == len(self._images) == used:
-            raise AssertionError(f"{len(images)} images are known, {len(self._images)} are listed, {used} are held")
+        held = self._host.held
+        if not len(images) == len(set(images)) == len(self._images) == held:
+            raise AssertionError(f"{len(images)} images are known, {len(self._images)} are listed, {held} are held")
+        self._host.check()
         pages = {known.page: key for key, known in self._known.items() if known.page is not None}
         if pages != self._resident:
             raise AssertionError(f"{len(pages)} pages are known on the device, {len(self._resident)} are listed")

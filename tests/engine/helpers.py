@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
 from engine.model.load import LoadedModel
 from engine.runner import Computed, EagerRunner
@@ -36,14 +37,36 @@ def make_pages(model: LoadedModel, count: int, page_size: int) -> Pages:
 def poison(pages: Pages, sessions: list[Session], known: Iterable[PageId] = ()) -> None:
     """NaN into every slot that no session's last token saw and that is in no `known` page: free pages, stale slots,
     evicted messages."""
+    if isinstance(pages, PackedPages):
+        poison_packed(pages, sessions, known)
+        return
+    gone = ~seen_slots(pages, sessions, known)
+    pages.k[:, :, gone] = float("nan")
+    pages.v[:, :, gone] = float("nan")
+
+
+def seen_slots(pages: Pages, sessions: list[Session], known: Iterable[PageId]) -> Tensor:
+    """`[pages, page_size]`, True for slots that a last token saw or that are in a known page."""
     keep = torch.zeros(pages.count * pages.page_size, dtype=torch.bool)
     keep.view(pages.count, pages.page_size)[list(known)] = True
     for s in sessions:
         visible = [*range(min(s.position, s.shape.sinks)), *range(s.start, s.position)]
         keep[[s.slot(Position(t)) for t in visible]] = True
-    gone = ~keep.view(pages.count, pages.page_size)
-    pages.k[:, :, gone] = float("nan")
-    pages.v[:, :, gone] = float("nan")
+    return keep.view(pages.count, pages.page_size)
+
+
+def poison_packed(pages: PackedPages, sessions: list[Session], known: Iterable[PageId]) -> None:
+    """The same where a page lies either in its frame or in its packed place: the other place is poisoned too."""
+    keep, framed = seen_slots(pages, sessions, known), sorted(pages.framed)
+    frames = torch.zeros(pages.k.shape[2], pages.page_size, dtype=torch.bool)
+    for page in framed:
+        frames[pages.frame_slot(page * pages.page_size) // pages.page_size] = keep[page]
+    pages.k[:, :, ~frames] = float("nan")
+    pages.v[:, :, ~frames] = float("nan")
+    keep[framed] = False
+    for rows in (pages.keys, pages.values):
+        rows.scales[:, :, ~keep.flatten()] = float("nan")
+    pages.tile.fill_(float("nan"))
 
 
 def split_messages(tokens: list[int], sinks: int, seed: int) -> tuple[list[int], list[tuple[str, list[int]]]]:

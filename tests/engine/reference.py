@@ -8,11 +8,18 @@ same places: it hides what stands its length or more before the query inside the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+
+from engine.cache.formats.kv_format import PageFormat
+from engine.cache.formats.rotation import rotation
+from engine.cache.formats.rows import Quantiser, dequantise
 
 
 def visible(t: int, sinks: int, page: int, ring: int, message_starts: list[int]) -> list[int]:
@@ -51,9 +58,60 @@ def _kind(model: PreTrainedModel, index: int) -> tuple[Tensor | None, int | None
     return rotary.inv_freq.double() if rotates else None, native
 
 
+@dataclass(frozen=True)
+class Packing:
+    """Full pages come back from `chosen`, but for the first `kept` sink pages.
+
+    A value that lies between two levels may fall to either side for a rounding error in its 7th digit. Given what the
+    pages hold, `[layers, tokens, heads, dim]` as (keys, values), that is used, and compared with what is expected.
+    """
+
+    chosen: PageFormat
+    kept: int
+    held: tuple[Tensor, Tensor] | None = None
+
+    def as_computed(self, count: int, sinks: int, page: int) -> Tensor:
+        """`[query, key]`: whether a query sees a key as it was computed: in a kept page, or in the query's own."""
+        sink_pages = -(-sinks // page)
+        number = torch.tensor([t // page if t < sinks else sink_pages + (t - sinks) // page for t in range(count)])
+        return (number < min(self.kept, sink_pages)) | (number[:, None] == number)
+
+    def back(self, layer: int, k: Tensor, v: Tensor, inverse: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Keys, not rotated to a place, and values `[tokens, heads, dim]`, as their pages give them back."""
+        turn, at = rotation(k.shape[-1]), torch.arange(len(k))
+        placed = k if inverse is None else _rotate(k, at, inverse)
+        keys, values = _through(self.chosen.keys, placed @ turn), _through(self.chosen.values, v @ turn)
+        if self.held is not None:
+            keys, values = (
+                _rarely_other(held[layer], own) for held, own in zip(self.held, (keys, values), strict=True)
+            )
+        keys = keys @ turn.T
+        return keys if inverse is None else _rotate(keys, -at, inverse), values @ turn.T
+
+
+def _rarely_other(held: Tensor, expected: Tensor) -> Tensor:
+    known = ~held.isnan()
+    other = (held - expected).abs()[known] > 1e-4
+    assert float(other.float().mean()) < 0.01, f"{int(other.sum())} of {int(known.sum())} packed values are others"
+    return torch.where(known, held, expected)
+
+
+def _through(quantiser: Quantiser, rows: Tensor) -> Tensor:
+    out = torch.empty_like(rows)
+    dequantise(quantiser, quantiser.quantise(rows), out)
+    return out
+
+
 @torch.no_grad()
 def reference_logits(
-    model: PreTrainedModel, tokens: list[int], *, sinks: int, page: int, ring: int, message_starts: list[int]
+    model: PreTrainedModel,
+    tokens: list[int],
+    *,
+    sinks: int,
+    page: int,
+    ring: int,
+    message_starts: list[int],
+    packing: Packing | None = None,
 ) -> Tensor:
     """Logits at every position, float32 `[tokens, vocab]`."""
     config, count = model.config, len(tokens)
@@ -63,6 +121,7 @@ def reference_logits(
         see = visible(t, sinks, page, ring, message_starts)
         places[t, see] = torch.arange(len(see))
     own = places.diagonal()
+    exact = torch.ones_like(places, dtype=torch.bool) if packing is None else packing.as_computed(count, sinks, page)
     hidden = model.model.embed_tokens(torch.tensor(tokens)) * getattr(config, "embedding_multiplier", 1)
     for index, layer in enumerate(model.model.layers):
         inverse, native = _kind(model, index)
@@ -71,7 +130,8 @@ def reference_logits(
             # The layer's own window, counted where the tokens stand inside the cache.
             unseen = unseen | (own[:, None] - places >= native)
         around = hasattr(layer, "pre_feedforward_layernorm")
-        attended = _attention(layer.self_attn, layer.input_layernorm(hidden), places, unseen, inverse)
+        back = None if packing is None else partial(packing.back, index)
+        attended = _attention(layer.self_attn, layer.input_layernorm(hidden), places, unseen, inverse, exact, back)
         hidden = hidden + (layer.post_attention_layernorm(attended) if around else attended)
         if around:
             hidden = hidden + layer.post_feedforward_layernorm(layer.mlp(layer.pre_feedforward_layernorm(hidden)))
@@ -80,22 +140,41 @@ def reference_logits(
     return _capped(model.lm_head(model.model.norm(hidden)), getattr(config, "final_logit_softcapping", None))
 
 
-def _attention(attention: Any, x: Tensor, places: Tensor, unseen: Tensor, inverse: Tensor | None) -> Tensor:
+def _attention(
+    attention: Any,
+    x: Tensor,
+    places: Tensor,
+    unseen: Tensor,
+    inverse: Tensor | None,
+    exact: Tensor,
+    back: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] | None,
+) -> Tensor:
+    """`exact` `[query, key]` says where a key and its value are those that were computed; elsewhere they are `back`."""
     count, dim, group = len(x), attention.head_dim, attention.num_key_value_groups
     q = attention.q_proj(x).view(count, -1, dim)
     k = attention.k_proj(x).view(count, -1, dim)
-    v = attention.v_proj(x).view(count, -1, dim).repeat_interleave(group, dim=1)
+    v = attention.v_proj(x).view(count, -1, dim)
     if hasattr(attention, "q_norm"):
         q, k = attention.q_norm(q), attention.k_norm(k)
     queries = q if inverse is None else _rotate(q, places.diagonal(), inverse)
+    pairs = [(k, v, exact)] if back is None else [(k, v, exact), (*back(k, v, inverse), ~exact)]
     rows = []
-    for some, at, away in zip(queries.split(64), places.split(64), unseen.split(64), strict=True):
-        keys = k.expand(len(some), -1, -1, -1)
-        keys = keys if inverse is None else _rotate(keys, at.clamp(min=0), inverse)
-        scores = torch.einsum("thd,tnhd->thn", some, keys.repeat_interleave(group, dim=2)) * attention.scaling
+    for some, at, away, first in zip(
+        *(t.split(64) for t in (queries, places, unseen)), range(0, count, 64), strict=True
+    ):
+        scores = torch.zeros(len(some), q.shape[1], count)
+        for raw, _, of in pairs:
+            keys = raw.expand(len(some), -1, -1, -1)
+            keys = keys if inverse is None else _rotate(keys, at.clamp(min=0), inverse)
+            products = torch.einsum("thd,tnhd->thn", some, keys.repeat_interleave(group, dim=2)) * attention.scaling
+            scores += products * of[first : first + 64, None]
         scores = _capped(scores, getattr(attention, "attn_logit_softcapping", None))
-        scores = scores.masked_fill(away[:, None], -math.inf)
-        rows.append(torch.einsum("thn,nhd->thd", scores.softmax(-1), v).flatten(1))
+        weights = scores.masked_fill(away[:, None], -math.inf).softmax(-1)
+        mixed = [
+            torch.einsum("thn,nhd->thd", weights * of[first : first + 64, None], values.repeat_interleave(group, dim=1))
+            for _, values, of in pairs
+        ]
+        rows.append(sum(mixed[1:], mixed[0]).flatten(1))
     return attention.o_proj(torch.cat(rows))
 
 
