@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 
 from engine.answer import Priority
+from engine.cache.formats.kv_format import KvFormat, page_format
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
@@ -29,10 +30,11 @@ from engine.sampling.params import SamplingParams
 from engine.session import Session
 from engine.types import EngineError, MessageKey, PoolFullError, QuotaError, SessionId
 from tests.engine.helpers import one_sentence, poison
-from tests.engine.reference import reference_logits, visible
+from tests.engine.reference import Packing, reference_logits, visible
 from tests.engine.tiny import Tiny
 
-CLOSE = 1e-4  # logits of two float32 paths differ by less
+# Logits of two float32 paths differ by less. A packed value that lies between two levels may fall to either side.
+CLOSE = {KvFormat.AUTO: 1e-4, KvFormat.INT8: 0.05, KvFormat.K8V4: 0.2, KvFormat.TQ3: 0.5}
 
 SOME_STOPS = frozenset(range(0, 259, 20))  # a random model ends nothing by itself
 
@@ -52,6 +54,9 @@ configs = st.sampled_from(
         EngineConfig(quota_tokens=71, page_size=8, sessions=3, chunk_tokens=100),
         EngineConfig(quota_tokens=40, page_size=1, sessions=1, chunk_tokens=1, host_bytes=20_000),
         EngineConfig(quota_tokens=96, page_size=16, sessions=2, chunk_tokens=16, host_bytes=50_000),
+        EngineConfig(56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000, kv_format=KvFormat.INT8),
+        EngineConfig(96, page_size=8, sessions=2, chunk_tokens=100, host_bytes=20_000, kv_format=KvFormat.K8V4),
+        EngineConfig(72, page_size=4, sessions=3, chunk_tokens=16, host_bytes=50_000, kv_format=KvFormat.TQ3),
     ]
 )
 
@@ -292,15 +297,20 @@ class EngineMachine(RuleBasedStateMachine):
             page=shape.page_size,
             ring=shape.ring_pages,
             message_starts=self.message_starts(event.session),
+            packing=self.packing(),
         )
         for t in range(len(tokens) - written, len(tokens)):
             assert self.may_draw(want[t - 1], tokens[t], running.params)
         if event.reason is FinishReason.STOP and not running.params.stop:
             assert any(self.may_draw(want[-1], stop, running.params) for stop in SOME_STOPS)
 
+    def packing(self) -> Packing | None:
+        pages, chosen = self.engine.pages, page_format(self.engine.config.kv_format, self.tiny.ours.config.head_dim)
+        return None if chosen is None else Packing(chosen, pages.kept_pages)
+
     def may_draw(self, logits: torch.Tensor, token: int, params: SamplingParams) -> bool:
         rank = 1 if params.temperature == 0 else params.top_k or len(logits)
-        return float(logits[token]) > float(logits.topk(rank).values[-1]) - CLOSE
+        return float(logits[token]) > float(logits.topk(rank).values[-1]) - CLOSE[self.engine.config.kv_format]
 
     @invariant()
     def pages_add_up(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from tests.engine.reference import Packing, reference_logits
 from tests.engine.tiny import CPU, Tiny
 
 PACKED = [KvFormat.INT8, KvFormat.K8V4, KvFormat.INT4, KvFormat.TQ3]
-SHAPES = [(4, 3, 6), (8, 8, 4), (16, 11, 2), (5, 0, 7), (1, 2, 24)]
+SHAPES = [(4, 3, 6), (8, 8, 4), (16, 11, 2), (5, 0, 7), (1, 2, 24), (4, 21, 5)]
 
 
 class World:
@@ -116,9 +117,26 @@ def few_kept_sinks(monkeypatch: pytest.MonkeyPatch) -> int:
     return 8
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 16, 500])
-@pytest.mark.parametrize(("page", "sinks", "ring"), [*SHAPES, (4, 21, 5)])
-@pytest.mark.parametrize("name", PACKED)
+def some_of(*cases: tuple[KvFormat, int, int, int, int]) -> list[Any]:
+    """Every format, shape and chunk: those in `cases` always, the others in the slow tests."""
+    all_cases = itertools.product(PACKED, SHAPES, (1, 3, 16, 500))
+    flat = [(name, *shape, chunk) for name, shape, chunk in all_cases]
+    return [case if case in cases else pytest.param(*case, marks=pytest.mark.slow) for case in flat]
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "sinks", "ring", "chunk"),
+    some_of(
+        (KvFormat.INT8, 4, 3, 6, 1),
+        (KvFormat.INT8, 5, 0, 7, 3),
+        (KvFormat.K8V4, 8, 8, 4, 16),
+        (KvFormat.K8V4, 1, 2, 24, 16),
+        (KvFormat.INT4, 4, 21, 5, 3),
+        (KvFormat.INT4, 4, 21, 5, 500),
+        (KvFormat.TQ3, 4, 21, 5, 1),
+        (KvFormat.TQ3, 8, 8, 4, 500),
+    ),
+)
 def test_logits_at_every_position(
     tiny: Tiny, name: KvFormat, page: int, sinks: int, ring: int, chunk: int, few_kept_sinks: int
 ) -> None:
@@ -137,3 +155,90 @@ def test_logits_at_every_position(
     assert len(tokens) - 1 in got
     for t, logits in got.items():
         torch.testing.assert_close(logits, want[t], atol=2e-4, rtol=1e-4, msg=lambda m, t=t: f"at {t}: {m}")
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_sessions_in_one_batch_do_not_touch_each_other(tiny: Tiny, name: KvFormat, few_kept_sinks: int) -> None:
+    shapes = [WindowShape(4, 3, 6), WindowShape(4, 14, 3), WindowShape(4, 1, 6)]
+    world = World(tiny, name, 4, 7, sessions=3)
+    alone = []
+    for number, shape in enumerate(shapes):
+        tokens = history(50 + 17 * number, seed=number)
+        _, messages = split_messages(tokens, shape.sinks, seed=number)
+        world.add(shape, tokens, messages)
+        one = World(tiny, name, 4, 7)
+        one.add(shape, tokens, messages)
+        alone.append(one.run(6)[1])
+    together = world.run(6)
+    for want, session in zip(alone, world.sessions, strict=True):
+        for t, logits in together[session.id].items():
+            torch.testing.assert_close(logits, want[t], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_page_is_packed_once_and_stays_as_it_is(tiny: Tiny, name: KvFormat) -> None:
+    """Over a hundred evictions, no byte of a page changes between becoming full and being recycled."""
+    shape = WindowShape(4, 3, 5)
+    tokens = history(3 + 110 * 4, seed=1)
+    world = World(tiny, name, 4, shape.quota_pages)
+    session = world.add(shape, tokens, split_messages(tokens, 3, seed=1)[1])
+    memory = [m.data_ptr() for m in memory_of(world.pages)]
+    packed: dict[int, list[Tensor]] = {}
+    evicted = 0
+    while session.pending:
+        world.step(3)
+        for number in range(full_pages(shape, session.position)):
+            entry = table_entry(shape, number)
+            if number < shape.sink_pages or session.page_pos[entry] != page_bounds(shape, number)[0]:
+                evicted += packed.pop(number, None) is not None
+                continue
+            now = image_of(world.pages, session.table[entry])
+            for before, after in zip(packed.setdefault(number, now), now, strict=True):
+                assert torch.equal(before.view(torch.uint8), after.view(torch.uint8))
+    assert evicted > 100
+    assert [m.data_ptr() for m in memory_of(world.pages)] == memory
+
+
+def memory_of(pages: PackedPages) -> list[Tensor]:
+    packed = [memory for rows in (pages.keys, pages.values) for memory in (rows.codes, rows.scales)]
+    return [*packed, pages.k, pages.v, pages.tile]
+
+
+def image_of(pages: PackedPages, page: PageId) -> list[Tensor]:
+    slots = slice(page * pages.page_size, (page + 1) * pages.page_size)
+    return [memory[:, :, slots].clone() for memory in memory_of(pages)[:4]]
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_bytes_are_the_planned_ones(tiny: Tiny, name: KvFormat) -> None:
+    config, page, quota, sessions = tiny.ours.config, 16, 40, 3
+    world = World(tiny, name, page, quota, sessions)
+    kept = SINK_TOKENS // page
+    frames = sessions * (kept + 1) + 1
+    tile = config.kv_heads * 256 * config.head_dim * 4
+    planned = page * (
+        sessions * quota * config.kv_bytes_per_token(name, bytes_per_value=4)
+        + frames * config.kv_bytes_per_token(KvFormat.AUTO, bytes_per_value=4)
+    )
+    assert world.pages.bytes == sum(memory.nbytes for memory in memory_of(world.pages)) == planned + tile
+    assert world.pages.page_bytes == page * config.kv_bytes_per_token(name, bytes_per_value=4)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_page_comes_back_from_its_image_to_the_bit(tiny: Tiny, name: KvFormat) -> None:
+    pages = World(tiny, name, 4, 10).pages
+    for memory in memory_of(pages)[:4]:
+        memory.view(torch.uint8).random_(generator=torch.Generator().manual_seed(1))
+    pages.begin(PageId(3))
+    slot = pages.frame_slot(3 * 4)
+    pages.layer(0)[0][:, slot : slot + 4] = torch.arange(8.0)
+    for page in (PageId(2), PageId(3)):
+        images = pages.images(pages.image_parts(page))
+        before = [memory.clone() for memory in pages._memory(page)]
+        pages.save(page, list(images))
+        for memory in pages._memory(page):
+            memory.fill_(0)
+        pages.restore(list(images), page)
+        for memory, want in zip(pages._memory(page), before, strict=True):
+            assert torch.equal(memory.contiguous().view(torch.uint8), want.contiguous().view(torch.uint8))
+    assert pages.image_parts(PageId(2)) == 1 < pages.image_parts(PageId(3))
