@@ -48,6 +48,9 @@ def main_options(
     model: Annotated[str | None, typer.Option(help="starter, a .gguf file, a model folder or a hub id.")] = None,
     weights: Annotated[str | None, typer.Option(help="full, int8 or int4: how the weights are held.")] = None,
     window: Annotated[int | None, typer.Option(help="The quota of a chat's window, in tokens.")] = None,
+    kv_format: Annotated[
+        str | None, typer.Option(help="How full pages are kept: auto, int8, k8v4, int4 or tq3.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     threads: Annotated[int | None, typer.Option(help="Processor threads for the model.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest word.")] = None,
@@ -67,6 +70,7 @@ def main_options(
         "model": model,
         "weights": weights,
         "window_tokens": window,
+        "kv_format": kv_format,
         "device": device,
         "threads": threads,
         "temperature": temperature,

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from app.errors import PersonError
 from app.host.sampling import Constraint, Sampling
+from app.models.kv_format import KvFormat
 
 ENV_PREFIX = "AIOS_CHAT_"
 NOT_OPTIONS = frozenset({"AIOS_CHAT_HOME"})
@@ -110,6 +111,10 @@ def _one_of(values: tuple[int, ...]) -> Kind:
     return Kind("one of " + ", ".join(map(str, values)), read)
 
 
+def _kv_format(raw: object) -> object:
+    return KvFormat(str(raw).lower())
+
+
 def _switch(raw: object) -> object:
     if isinstance(raw, bool):
         return Switch.ON if raw else Switch.OFF
@@ -126,6 +131,7 @@ def _texts(raw: object) -> object:
 TEXT = Kind("a text that is not empty", _text)
 TEXTS = Kind("a text that is not empty, or a list of such texts", _texts)
 SWITCH = Kind("on or off", _switch)
+KV_FORMAT = Kind("one of " + ", ".join(KvFormat), _kv_format)
 
 
 def _option(default: object, kind: Kind, help: str, *, shown: str = "") -> Any:  # noqa: A002
@@ -171,6 +177,12 @@ class Settings:
         "The quota of one chat's window in tokens; rounded down to whole pages.",
     )
     page_size: int = _option(32, _one_of((16, 32, 64, 128, 256)), "Tokens in one page of the window.")
+    kv_format: KvFormat = _option(  # noqa: RUF009 - it returns a field
+        KvFormat.AUTO,
+        KV_FORMAT,
+        "How full pages are kept: auto is the model's own type; int8, k8v4, int4 and tq3 hold more tokens in the same "
+        "memory, each less exactly than the one before (docs/kv-formats.md).",
+    )
     sessions: int = _option(2, _whole(1, 64), "Chats that keep a window at the same time.")
     host_mib: int = _option(
         256,

@@ -69,6 +69,7 @@ class Startup:
                 model=str(path),
                 quota_tokens=settings.window_tokens,
                 page_size=settings.page_size,
+                kv_format=settings.kv_format.value,
                 sessions=settings.sessions,
                 device=settings.device,
                 threads=settings.threads,

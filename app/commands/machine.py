@@ -41,4 +41,8 @@ def models(settings: Settings, *, json: bool) -> int:
         here = "here" if row.present else "not fetched yet"
         print(f"{row.name}  {row.family}  {row.bytes / MIB:.0f} MiB  {row.licence}  {here}")
         print(f"   KV: {kv}{window} tokens" if window else f"   KV: {kv}")
+        if row.kv_bytes_per_token:
+            room = row.kv_bytes_per_token * settings.window_tokens
+            fits = ", ".join(f"{cost.format} {room // cost.bytes_per_token:,}" for cost in row.kv_formats)
+            print(f"   tokens in the same memory by page format: {fits}")
     return 0

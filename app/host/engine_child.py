@@ -90,7 +90,14 @@ class EngineChild:
         device = pick_device(options.device)
         form = WeightForm(options.weights)
         opened = open_model(Path(options.model), device=device, dtype=pick_dtype(device), form=form)
-        config = EngineConfig(options.quota_tokens, options.page_size, options.sessions, host_bytes=options.host_bytes)
+        kv_format = KvFormat(options.kv_format)
+        config = EngineConfig(
+            options.quota_tokens,
+            options.page_size,
+            options.sessions,
+            host_bytes=options.host_bytes,
+            kv_format=kv_format,
+        )
         planned = plan(opened, config)
         self._channel.push(
             wire.LoadPlan(planned.weights_bytes, planned.kv_bytes + planned.host_bytes, planned.free_bytes)
@@ -107,7 +114,7 @@ class EngineChild:
             family=model.config.family,
             parameters=weights.parameters,
             weights_bytes=weights.bytes,
-            kv_bytes_per_token=model.config.kv_bytes_per_token(KvFormat.AUTO, engine.pages.k.element_size()),
+            kv_bytes_per_token=model.config.kv_bytes_per_token(kv_format, model.dtype.itemsize),
             quota_tokens=config.quota_pages * config.page_size,
             pool_bytes=engine.pages.bytes,
             device=str(device),
@@ -211,12 +218,18 @@ class EngineChild:
             host_bytes=stats.known.image_bytes,
             host_capacity_bytes=stats.known.image_capacity * stats.page_bytes,
             found_tokens=stats.found_tokens,
-            format=str(self._engine.model.dtype).removeprefix("torch."),
+            format=_format_name(self._engine),
             tokens_per_second=w.tokens_per_second,
             segments=tuple(
                 wire.WindowSegment(None if m.key is None else MessageId(m.key), m.visible, m.total) for m in w.messages
             ),
         )
+
+
+def _format_name(engine: Engine) -> str:
+    """How full pages are kept, for people: the page format, or the model's type where nothing is quantised."""
+    name = engine.config.kv_format
+    return str(engine.model.dtype).removeprefix("torch.") if name is KvFormat.AUTO else name.value
 
 
 def sampling_params(sampling: Sampling) -> SamplingParams:

@@ -39,6 +39,7 @@ class EngineOptions:
     model: str
     quota_tokens: int
     page_size: int
+    kv_format: str
     sessions: int
     device: str
     threads: int

@@ -10,13 +10,23 @@ from typing import Any
 
 from app.models.errors import ModelError
 from app.models.hub import COMPLETE
+from app.models.kv_format import KvFormat
 from app.models.manifest import Attention, ModelEntry, ModelKind, entries
 from app.models.verify import Presence, presence
 
 
 @dataclass(frozen=True, slots=True)
+class FormatCost:
+    """A token's K and V in full pages of one format, scales included."""
+
+    format: KvFormat
+    bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One model. `kv_bytes_per_token` is for 2-byte values (bf16); None where it has no KV cache or is unread."""
+    """One model. `kv_bytes_per_token` is for 2-byte values (bf16); None where it has no KV cache or is unread.
+    `kv_formats` are the same bytes in each page format."""
 
     name: str
     """What `--model` takes, or the embedder's name."""
@@ -28,6 +38,7 @@ class ModelRow:
     kv_bytes_per_token: int | None
     licence: str
     present: bool
+    kv_formats: tuple[FormatCost, ...] = ()
 
 
 def list_models(models_folder: Path) -> list[ModelRow]:
@@ -60,6 +71,7 @@ def _shipped(entry: ModelEntry, models_folder: Path) -> ModelRow:
         kv_bytes_per_token=entry.attention.kv_bytes_per_token() if entry.attention else None,
         licence=entry.licence,
         present=presence(entry, models_folder) is not Presence.ABSENT,
+        kv_formats=_costs(entry.attention) if entry.attention else (),
     )
 
 
@@ -89,16 +101,17 @@ def _read_gguf(path: Path) -> ModelRow:
     heads = value(f"{family}.attention.head_count")
     kv_heads = value(f"{family}.attention.head_count_kv") or heads
     head_size = value(f"{family}.attention.key_length") or value(f"{family}.embedding_length") // heads
-    layers = value(f"{family}.block_count")
+    attention = Attention(value(f"{family}.block_count"), kv_heads, head_size)
     return ModelRow(
         name=str(path),
         title=str(value("general.name") or path.stem),
         kind=ModelKind.CHAT,
         family=family,
         bytes=path.stat().st_size,
-        kv_bytes_per_token=Attention(layers, kv_heads, head_size).kv_bytes_per_token(),
+        kv_bytes_per_token=attention.kv_bytes_per_token(),
         licence=str(value("general.license") or ""),
         present=True,
+        kv_formats=_costs(attention),
     )
 
 
@@ -121,7 +134,12 @@ def _read_folder(path: Path) -> ModelRow:
         kv_bytes_per_token=attention.kv_bytes_per_token(),
         licence=_card_licence(path / "README.md"),
         present=True,
+        kv_formats=_costs(attention),
     )
+
+
+def _costs(attention: Attention) -> tuple[FormatCost, ...]:
+    return tuple(FormatCost(name, attention.kv_bytes_per_token(name)) for name in KvFormat)
 
 
 def _card_licence(card: Path) -> str:

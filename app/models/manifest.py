@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from app.models.errors import ModelError
+from app.models.kv_format import KvFormat
 
 
 class ModelKind(StrEnum):
@@ -52,9 +53,10 @@ class Attention:
     kv_heads: int
     head_size: int
 
-    def kv_bytes_per_token(self, bytes_per_value: int = 2) -> int:
-        """2 (K and V) × layers × KV heads × head size × bytes: 2 bytes for bf16 and f16, 4 for f32."""
-        return 2 * self.layers * self.kv_heads * self.head_size * bytes_per_value
+    def kv_bytes_per_token(self, name: KvFormat = KvFormat.AUTO) -> int:
+        """Layers × KV heads × bytes of a key and a value of the head size in that page format; `auto` at 2 bytes a
+        value, as in bf16 and f16."""
+        return self.layers * self.kv_heads * name.bytes_per_head(self.head_size)
 
 
 @dataclass(frozen=True, slots=True)

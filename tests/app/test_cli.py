@@ -104,6 +104,10 @@ def test_models_are_listed_without_fetching_any(tmp_path: Path) -> None:
     assert not any(row["present"] for row in rows)
     # 2 x 30 layers x 3 KV heads x 64 x 2 bytes
     assert rows[0]["kv_bytes_per_token"] == 23040
+    costs = {cost["format"]: cost["bytes_per_token"] for cost in rows[0]["kv_formats"]}
+    assert costs == {"auto": 23040, "int8": 90 * 132, "k8v4": 90 * 100, "int4": 90 * 68, "tq3": 90 * 52}
+    told = aios(tmp_path, "--window", "1024", "models").stdout
+    assert "tokens in the same memory by page format: auto 1,024, int8 1,985, k8v4 2,621, int4 3,855, tq3 5,041" in told
 
 
 @pytest.mark.parametrize("module", ["app.cli", "app.settings", "app.desk", "app.commands.ask", "app.commands.machine"])

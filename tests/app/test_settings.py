@@ -58,6 +58,7 @@ def test_the_window_is_rounded_down_to_pages_and_says_so():
         ({"window_tokens": 300, "page_size": 128}, "at least 4 pages, 512 tokens"),
         ({"page_size": 48}, "page_size is 48 .*one of 16, 32, 64, 128, 256"),
         ({"page_size": True}, "page_size is True"),
+        ({"kv_format": "fp8"}, "kv_format is 'fp8' .*one of auto, int8, k8v4, int4, tq3"),
         ({"temperature": "hot"}, "temperature is 'hot' .*a number from 0 to 2"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_p": 0}, "top_p is 0"),

@@ -4,6 +4,10 @@ import pytest
 
 from app.models import manifest
 from app.models.errors import ModelError
+from app.models.kv_format import KvFormat
+from app.models.manifest import Attention
+from engine.cache.formats.kv_format import KvFormat as EngineFormat
+from engine.cache.formats.kv_format import kv_bytes_per_head
 
 GOOD = """
 name = "a"
@@ -68,3 +72,15 @@ def test_a_bad_manifest_is_one_sentence(old: str, new: str) -> None:
 def test_an_unknown_name_lists_what_there_is() -> None:
     with pytest.raises(ModelError, match=r"'nobody'.*embedder, starter\.$"):
         manifest.entry("nobody")
+
+
+@pytest.mark.parametrize("name", KvFormat)
+@pytest.mark.parametrize("head_size", [64, 80, 96, 128, 256])
+def test_a_token_costs_what_the_engine_says(name: KvFormat, head_size: int) -> None:
+    engine_says = kv_bytes_per_head(EngineFormat(name.value), head_size, bytes_per_value=2)
+    assert name.bytes_per_head(head_size) == engine_says
+    assert Attention(30, 3, head_size).kv_bytes_per_token(name) == 90 * engine_says
+
+
+def test_the_app_and_the_engine_know_the_same_formats() -> None:
+    assert [name.value for name in KvFormat] == [name.value for name in EngineFormat]
