@@ -44,8 +44,8 @@ def codebook(head_dim: int, bits: int) -> tuple[float, ...]:
 
 
 class Turbo3:
-    """Eight levels of `codebook`. Codes lie in two planes: the low two bits of four values a byte, then the high bit
-    of eight values a byte; byte j of a plane holds values j, j + n, j + 2n, ... where n is the plane's length."""
+    """Eight levels of `codebook`, as a sign and one of four magnitudes. Codes lie in two planes: the magnitudes of four
+    values a byte, then the signs of eight values a byte, the first value in the lowest bits."""
 
     def row_bytes(self, head_dim: int) -> int:
         """Three eighths of a byte a value."""
@@ -54,40 +54,41 @@ class Turbo3:
     def quantise(self, rows: Tensor) -> Rows:
         """Take the nearest level of the unit vector; the scale makes the row's product with itself exact."""
         rows, head_dim = rows.float(), rows.shape[-1]
-        levels = torch.tensor(codebook(head_dim, _BITS), device=rows.device)
         # The square of a huge value is no float32: norms are taken of rows whose largest value is 1.
         largest = rows.abs().amax(-1, keepdim=True)
         shaped = rows / largest.masked_fill(largest == 0, 1.0)
         norm = shaped.norm(dim=-1, keepdim=True)
-        unit = shaped / norm.masked_fill(norm == 0, 1.0)
-        codes = torch.bucketize(unit.contiguous(), (levels[1:] + levels[:-1]) / 2)
-        along = (unit * levels[codes]).sum(-1)
+        unit = (shaped / norm.masked_fill(norm == 0, 1.0)).contiguous()
+        magnitudes = _magnitudes(head_dim).to(rows.device)
+        nearest = torch.bucketize(unit.abs(), (magnitudes[1:] + magnitudes[:-1]) / 2)
+        along = (unit.abs() * magnitudes[nearest]).sum(-1)
         scales = (norm * largest).squeeze(-1) / along.masked_fill(along == 0, 1.0)
-        return Rows(_pack(codes.to(torch.uint8)), scales.to(SCALE))
+        planes = torch.cat((_bytes(nearest, bits=2), _bytes(unit > 0, bits=1)), dim=-1)
+        return Rows(planes, scales.to(SCALE))
 
     def unscaled(self, codes: Tensor, out: Tensor) -> None:
-        """The levels."""
-        head_dim = out.shape[-1]
-        levels = torch.tensor(codebook(head_dim, _BITS), dtype=out.dtype, device=out.device)
-        out.copy_(levels.index_select(0, _unpack(codes, head_dim).int().view(-1)).view(out.shape))
+        """The levels, looked up by the byte: six times as fast on a CPU as to unpack single bits."""
+        quarter = out.shape[-1] // 4
+        magnitudes, signs = _tables(out.shape[-1], out.dtype, out.device)
+        low, high = codes[..., :quarter].reshape(-1).int(), codes[..., quarter:].reshape(-1).int()
+        torch.mul(magnitudes.index_select(0, low).view(out.shape), signs.index_select(0, high).view(out.shape), out=out)
 
 
-def _pack(codes: Tensor) -> Tensor:
-    quarters, eighths = (codes & 3).chunk(4, dim=-1), (codes >> 2).chunk(8, dim=-1)
-    low, high = quarters[0].clone(), eighths[0].clone()
-    for place, quarter in enumerate(quarters[1:], start=1):
-        low |= quarter << 2 * place
-    for place, eighth in enumerate(eighths[1:], start=1):
-        high |= eighth << place
-    return torch.cat((low, high), dim=-1)
+def _magnitudes(head_dim: int) -> Tensor:
+    return torch.tensor(codebook(head_dim, _BITS)[2 ** (_BITS - 1) :])
 
 
-def _unpack(packed: Tensor, head_dim: int) -> Tensor:
-    quarter, eighth = head_dim // 4, head_dim // 8
-    low, high = packed[..., :quarter], packed[..., quarter:]
-    codes = torch.empty((*packed.shape[:-1], head_dim), dtype=torch.uint8, device=packed.device)
-    for place in range(4):
-        codes[..., place * quarter : (place + 1) * quarter] = low >> 2 * place & 3
-    for place in range(8):
-        codes[..., place * eighth : (place + 1) * eighth] |= (high >> place & 1) << 2
-    return codes
+def _bytes(values: Tensor, bits: int) -> Tensor:
+    """Pack values of `bits` bits along the last dimension."""
+    places = torch.arange(0, 8, bits, dtype=torch.uint8, device=values.device)
+    grouped = values.to(torch.uint8).reshape(*values.shape[:-1], -1, 8 // bits)
+    return (grouped << places).sum(-1, dtype=torch.uint8)
+
+
+@cache
+def _tables(head_dim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """By byte: the four magnitudes `[256, 4]` and the eight signs `[256, 8]` that it stands for."""
+    byte = torch.arange(256)[:, None]
+    magnitudes = _magnitudes(head_dim)[byte >> torch.arange(0, 8, 2) & 3]
+    signs = (byte >> torch.arange(8) & 1) * 2 - 1
+    return magnitudes.to(device, dtype), signs.to(device, dtype)
