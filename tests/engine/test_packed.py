@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ from engine.cache.formats.kv_format import KvFormat, page_format
 from engine.cache.formats.rows import Rows, dequantise
 from engine.cache.kv_cache import KvCache, full_pages, kept_pages, page_bounds, table_entry
 from engine.cache.packed import SINK_TOKENS, PackedPages, pages_for
+from engine.model.load import LoadedModel, load_model
 from engine.runner import EagerRunner
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.types import MessageKey, PageId, Position, SessionId
 from engine.window import WindowShape
+from tests.engine.family_models import FAMILIES, make_model, write_model
 from tests.engine.helpers import poison, split_messages
 from tests.engine.reference import Packing, reference_logits
 from tests.engine.tiny import CPU, Tiny
@@ -30,9 +33,9 @@ SHAPES = [(4, 3, 6), (8, 8, 4), (16, 11, 2), (5, 0, 7), (1, 2, 24), (4, 21, 5)]
 class World:
     """A cache, a runner and sessions whose steps are the engine's own, everything unseen poisoned after each."""
 
-    def __init__(self, tiny: Tiny, name: KvFormat, page: int, quota_pages: int, sessions: int = 1) -> None:
-        config = tiny.ours.config
-        pages = pages_for(
+    def __init__(self, model: LoadedModel, name: KvFormat, page: int, quota_pages: int, sessions: int = 1) -> None:
+        config = model.config
+        self.pages = pages_for(
             name,
             sessions=sessions,
             layers=config.layers,
@@ -43,10 +46,8 @@ class World:
             dtype=torch.float32,
             device=CPU,
         )
-        assert isinstance(pages, PackedPages)
-        self.pages = pages
         self.cache = KvCache(f"tiny|{name}", self.pages, sessions=sessions, quota_pages=quota_pages, host_images=0)
-        self.runner = EagerRunner(tiny.ours.decoder, self.pages, CPU)
+        self.runner = EagerRunner(model.decoder, self.pages, CPU)
         self.sessions: list[Session] = []
         self.held: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
@@ -71,23 +72,24 @@ class World:
         for computed in self.runner.run(planned):
             known = len(self.held[computed.session.id])
             self.cache.settle(computed.session)
-            self.read_full_pages(computed.session, known)
+            if isinstance(self.pages, PackedPages):
+                self.read_full_pages(self.pages, computed.session, known)
             out[computed.session.id] = (Position(computed.session.position - 1), computed.logits)
         poison(self.pages, self.sessions, self.cache.prefix.resident)
         self.cache.check(self.sessions)
         return out
 
-    def read_full_pages(self, session: Session, known: int) -> None:
+    def read_full_pages(self, pages: PackedPages, session: Session, known: int) -> None:
         """Keep what the pages that became full hold, `[layers, kv_heads, tokens, head_dim]`."""
         for number in range(known, full_pages(session.shape, session.position)):
             first, end = page_bounds(session.shape, number)
             low = session.slot(first)
             parts = []
-            for rows in (self.pages.keys, self.pages.values):
+            for rows in (pages.keys, pages.values):
                 codes, scales = (m[:, :, low : low + end - first] for m in (rows.codes, rows.scales))
-                out = torch.empty(*scales.shape, self.pages.k.shape[-1])
+                out = torch.empty(*scales.shape, pages.k.shape[-1])
                 dequantise(rows.quantiser, Rows(codes, scales), out)
-                parts.append(out if number >= kept_pages(self.pages, session.shape) else out.fill_(float("nan")))
+                parts.append(out if number >= kept_pages(pages, session.shape) else out.fill_(float("nan")))
             self.held[session.id].append((parts[0], parts[1]))
 
     def held_rows(self, session: Session, count: int) -> tuple[Tensor, Tensor]:
@@ -96,6 +98,13 @@ class World:
         missing = keys.new_full((keys.shape[0], count - keys.shape[1], *keys.shape[2:]), float("nan"))
         return torch.cat((keys, missing), dim=1), torch.cat((values, missing), dim=1)
 
+    def run_one(
+        self, shape: WindowShape, tokens: list[int], messages: list[tuple[str, list[int]]], chunk: int
+    ) -> dict[int, Tensor]:
+        """One session's logits by position."""
+        session = self.add(shape, tokens, messages)
+        return self.run(chunk)[session.id]
+
     def run(self, chunk: int) -> dict[int, dict[int, Tensor]]:
         """Everything pending; session -> position -> logits."""
         logits: dict[int, dict[int, Tensor]] = {s.id: {} for s in self.sessions}
@@ -103,6 +112,11 @@ class World:
             for session, (t, some) in self.step(chunk).items():
                 logits[session][t] = some
         return logits
+
+
+def packed_pages(world: World) -> PackedPages:
+    assert isinstance(world.pages, PackedPages)
+    return world.pages
 
 
 def history(length: int, seed: int) -> list[int]:
@@ -143,7 +157,7 @@ def test_logits_at_every_position(
     shape = WindowShape(page, sinks, ring)
     tokens = history(sinks + 3 * ring * page + 3, seed=page)
     starts, messages = split_messages(tokens, sinks, seed=ring)
-    world = World(tiny, name, page, shape.quota_pages + 1)
+    world = World(tiny.ours, name, page, shape.quota_pages + 1)
     session = world.add(shape, tokens, messages)
     got = world.run(chunk)[session.id]
     chosen = page_format(name, tiny.ours.config.head_dim)
@@ -160,13 +174,13 @@ def test_logits_at_every_position(
 @pytest.mark.parametrize("name", PACKED)
 def test_sessions_in_one_batch_do_not_touch_each_other(tiny: Tiny, name: KvFormat, few_kept_sinks: int) -> None:
     shapes = [WindowShape(4, 3, 6), WindowShape(4, 14, 3), WindowShape(4, 1, 6)]
-    world = World(tiny, name, 4, 7, sessions=3)
+    world = World(tiny.ours, name, 4, 7, sessions=3)
     alone = []
     for number, shape in enumerate(shapes):
         tokens = history(50 + 17 * number, seed=number)
         _, messages = split_messages(tokens, shape.sinks, seed=number)
         world.add(shape, tokens, messages)
-        one = World(tiny, name, 4, 7)
+        one = World(tiny.ours, name, 4, 7)
         one.add(shape, tokens, messages)
         alone.append(one.run(6)[1])
     together = world.run(6)
@@ -180,9 +194,9 @@ def test_a_page_is_packed_once_and_stays_as_it_is(tiny: Tiny, name: KvFormat) ->
     """Over a hundred evictions, no byte of a page changes between becoming full and being recycled."""
     shape = WindowShape(4, 3, 5)
     tokens = history(3 + 110 * 4, seed=1)
-    world = World(tiny, name, 4, shape.quota_pages)
+    world = World(tiny.ours, name, 4, shape.quota_pages)
     session = world.add(shape, tokens, split_messages(tokens, 3, seed=1)[1])
-    memory = [m.data_ptr() for m in memory_of(world.pages)]
+    memory = [m.data_ptr() for m in memory_of(packed_pages(world))]
     packed: dict[int, list[Tensor]] = {}
     evicted = 0
     while session.pending:
@@ -192,11 +206,11 @@ def test_a_page_is_packed_once_and_stays_as_it_is(tiny: Tiny, name: KvFormat) ->
             if number < shape.sink_pages or session.page_pos[entry] != page_bounds(shape, number)[0]:
                 evicted += packed.pop(number, None) is not None
                 continue
-            now = image_of(world.pages, session.table[entry])
+            now = image_of(packed_pages(world), session.table[entry])
             for before, after in zip(packed.setdefault(number, now), now, strict=True):
                 assert torch.equal(before.view(torch.uint8), after.view(torch.uint8))
     assert evicted > 100
-    assert [m.data_ptr() for m in memory_of(world.pages)] == memory
+    assert [m.data_ptr() for m in memory_of(packed_pages(world))] == memory
 
 
 def memory_of(pages: PackedPages) -> list[Tensor]:
@@ -212,7 +226,7 @@ def image_of(pages: PackedPages, page: PageId) -> list[Tensor]:
 @pytest.mark.parametrize("name", PACKED)
 def test_bytes_are_the_planned_ones(tiny: Tiny, name: KvFormat) -> None:
     config, page, quota, sessions = tiny.ours.config, 16, 40, 3
-    world = World(tiny, name, page, quota, sessions)
+    world = World(tiny.ours, name, page, quota, sessions)
     kept = SINK_TOKENS // page
     frames = sessions * (kept + 1) + 1
     tile = config.kv_heads * 256 * config.head_dim * 4
@@ -220,13 +234,13 @@ def test_bytes_are_the_planned_ones(tiny: Tiny, name: KvFormat) -> None:
         sessions * quota * config.kv_bytes_per_token(name, bytes_per_value=4)
         + frames * config.kv_bytes_per_token(KvFormat.AUTO, bytes_per_value=4)
     )
-    assert world.pages.bytes == sum(memory.nbytes for memory in memory_of(world.pages)) == planned + tile
+    assert world.pages.bytes == sum(memory.nbytes for memory in memory_of(packed_pages(world))) == planned + tile
     assert world.pages.page_bytes == page * config.kv_bytes_per_token(name, bytes_per_value=4)
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_a_page_comes_back_from_its_image_to_the_bit(tiny: Tiny, name: KvFormat) -> None:
-    pages = World(tiny, name, 4, 10).pages
+    pages = packed_pages(World(tiny.ours, name, 4, 10))
     for memory in memory_of(pages)[:4]:
         memory.view(torch.uint8).random_(generator=torch.Generator().manual_seed(1))
     pages.begin(PageId(3))
@@ -242,3 +256,25 @@ def test_a_page_comes_back_from_its_image_to_the_bit(tiny: Tiny, name: KvFormat)
         for memory, want in zip(pages._memory(page), before, strict=True):
             assert torch.equal(memory.contiguous().view(torch.uint8), want.contiguous().view(torch.uint8))
     assert pages.image_parts(PageId(2)) == 1 < pages.image_parts(PageId(3))
+
+
+@pytest.mark.parametrize(("name", "closest"), [(KvFormat.INT8, 0.1), (KvFormat.K8V4, 0.5)])
+@pytest.mark.parametrize("family", ["gemma3_text", "mistral"])
+def test_native_windows(tmp_path: Path, family: str, name: KvFormat, closest: float) -> None:
+    """Layers with a window of their own read packed pages too: past the native window and past the quota, what they
+    say stays close to what they say of pages as computed, and does not depend on the chunk."""
+    changes = next(changes for known, changes in FAMILIES if known == family and changes.get("sliding_window"))
+    write_model(tmp_path, make_model(family, **changes))
+    model = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    assert model.config.windows != (None,)
+    shape = WindowShape(4, 6, 12)
+    tokens = history(6 + 2 * 48 + 5, seed=4)
+    messages = split_messages(tokens, 6, seed=4)[1]
+    plain, packed, again = (
+        World(model, some, 4, shape.quota_pages).run_one(shape, tokens, messages, chunk)
+        for some, chunk in ((KvFormat.AUTO, 5), (name, 5), (name, 32))
+    )
+    last = len(tokens) - 1
+    torch.testing.assert_close(packed[last], again[last], atol=closest / 5, rtol=0)
+    torch.testing.assert_close(packed[last], plain[last], atol=closest, rtol=0)
+    assert not torch.allclose(packed[last], plain[last], atol=1e-5)
