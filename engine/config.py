@@ -17,8 +17,8 @@ class EngineConfig:
 
     `chunk_tokens` is the longest prefill chunk: it bounds how long a running answer or a cancel waits. `host_bytes`
     of ordinary memory keep the images of pages that left a window or whose chat was swapped out. `guess_tokens`, up to
-    so many at once, are guessed from what was said before and checked in one pass (see lookup.py); 0 for none. `kv_format`
-    is how full pages are kept.
+    so many at once, are guessed from what was said before and checked in one pass (see lookup.py); 0 for none.
+    `kv_format` is how full pages are kept.
     """
 
     quota_tokens: int

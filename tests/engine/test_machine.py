@@ -54,7 +54,9 @@ configs = st.sampled_from(
         EngineConfig(quota_tokens=71, page_size=8, sessions=3, chunk_tokens=100),
         EngineConfig(quota_tokens=40, page_size=1, sessions=1, chunk_tokens=1, host_bytes=20_000),
         EngineConfig(quota_tokens=96, page_size=16, sessions=2, chunk_tokens=16, host_bytes=50_000),
-        EngineConfig(56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000, kv_format=KvFormat.INT8),
+        EngineConfig(
+            56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000, guess_tokens=3, kv_format=KvFormat.INT8
+        ),
         EngineConfig(96, page_size=8, sessions=2, chunk_tokens=100, host_bytes=20_000, kv_format=KvFormat.K8V4),
         EngineConfig(72, page_size=4, sessions=3, chunk_tokens=16, host_bytes=50_000, kv_format=KvFormat.TQ3),
     ]
