@@ -42,11 +42,11 @@ class Schedule:
     def guessing(self, session: Session, guess: Sequence[int]) -> Schedule:
         """The same step, with the next token of `session` computed together with a guess of those after it.
 
-        Only where no prompt is read in this step, and only up to the end of the page: a wrong guess is then nothing but
-        slots that are written again (rollback of at most a page).
+        Only where no prompt is read in this step, and never to the last slot of the page, which would make it full and
+        have it packed: a wrong guess is then nothing but slots that are written again (rollback of at most a page).
         """
         shape = session.shape
-        room = shape.page_size - 1 - shape.offset(session.position)
+        room = max(0, shape.page_size - 2 - shape.offset(session.position))
         if session.position < shape.sinks or self.prefill is not None or not guess[:room]:
             return self
         others = [decoding for decoding in self.decode if decoding is not session]
