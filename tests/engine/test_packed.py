@@ -43,7 +43,7 @@ class World:
             head_dim=config.head_dim,
             pages=sessions * quota_pages,
             page_size=page,
-            dtype=torch.float32,
+            dtype=model.dtype,
             device=CPU,
         )
         self.cache = KvCache(f"tiny|{name}", self.pages, sessions=sessions, quota_pages=quota_pages, host_images=0)
@@ -87,7 +87,7 @@ class World:
             parts = []
             for rows in (pages.keys, pages.values):
                 codes, scales = (m[:, :, low : low + end - first] for m in (rows.codes, rows.scales))
-                out = torch.empty(*scales.shape, pages.k.shape[-1])
+                out = pages.k.new_empty((*scales.shape, pages.k.shape[-1]))
                 dequantise(rows.quantiser, Rows(codes, scales), out)
                 parts.append(out if number >= kept_pages(pages, session.shape) else out.fill_(float("nan")))
             self.held[session.id].append((parts[0], parts[1]))
@@ -278,3 +278,16 @@ def test_native_windows(tmp_path: Path, family: str, name: KvFormat, closest: fl
     torch.testing.assert_close(packed[last], again[last], atol=closest / 5, rtol=0)
     torch.testing.assert_close(packed[last], plain[last], atol=closest, rtol=0)
     assert not torch.allclose(packed[last], plain[last], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_model_in_bfloat16(tiny: Tiny, name: KvFormat) -> None:
+    """What a GPU runs in: decode and chunks agree as far as eight bits of precision allow."""
+    model = load_model(tiny.folder, device=CPU, dtype=torch.bfloat16)
+    shape, tokens = WindowShape(4, 3, 6), history(60, seed=9)
+    messages = split_messages(tokens, 3, seed=9)[1]
+    by_token, by_chunk = (
+        World(model, name, 4, shape.quota_pages).run_one(shape, tokens, messages, chunk)[59] for chunk in (1, 16)
+    )
+    assert by_token.isfinite().all()
+    assert float(torch.cosine_similarity(by_token, by_chunk, dim=0)) > 0.99
