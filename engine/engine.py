@@ -52,11 +52,9 @@ class Engine:
         shape = model.config
         self.pages = pages_for(
             config.kv_format,
+            shape,
             sessions=config.sessions,
-            layers=shape.layers,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            pages=config.quota_pages * config.sessions,
+            quota_pages=config.quota_pages,
             page_size=config.page_size,
             dtype=model.dtype,
             device=model.device,

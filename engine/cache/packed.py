@@ -18,6 +18,7 @@ from engine.cache.formats.kv_format import KvFormat, PageFormat, page_format
 from engine.cache.formats.rotation import rotation
 from engine.cache.formats.rows import SCALE, Quantiser, Rows
 from engine.cache.pages import Pages
+from engine.model.config import ModelConfig
 from engine.types import PageId
 
 _log = logging.getLogger(__name__)
@@ -163,21 +164,19 @@ class PackedPages(Pages):
 
 def pages_for(
     name: KvFormat,
+    model: ModelConfig,
     *,
     sessions: int,
-    layers: int,
-    kv_heads: int,
-    head_dim: int,
-    pages: int,
+    quota_pages: int,
     page_size: int,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Pages:
     """The memory for pages kept in the format `name`. Raises UnsupportedModelError when the model does not allow it."""
-    chosen = page_format(name, head_dim)
-    shape = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "pages": pages, "page_size": page_size}
+    chosen, count = page_format(name, model.head_dim), sessions * quota_pages
+    shape = {"layers": model.layers, "kv_heads": model.kv_heads, "head_dim": model.head_dim, "pages": count}
     if chosen is None:
-        return Pages(**shape, dtype=dtype, device=device)
+        return Pages(**shape, page_size=page_size, dtype=dtype, device=device)
     if device.type == "cuda":
         _log.warning("pages in the format %s are read by plain torch on a GPU: slower than the kernel for auto", name)
-    return PackedPages(chosen, sessions=sessions, **shape, dtype=dtype, device=device)
+    return PackedPages(chosen, sessions=sessions, **shape, page_size=page_size, dtype=dtype, device=device)

@@ -55,11 +55,9 @@ def read(decoder: Decoder, tokens: list[int], name: KvFormat) -> tuple[Tensor, f
     config, reading = decoder.config, ReadingDecoder(decoder.config, decoder.weights)
     pages = pages_for(
         name,
+        config,
         sessions=1,
-        layers=config.layers,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        pages=SHAPE.quota_pages,
+        quota_pages=SHAPE.quota_pages,
         page_size=SHAPE.page_size,
         dtype=torch.float32,
         device=torch.device("cpu"),

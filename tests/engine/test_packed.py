@@ -34,14 +34,11 @@ class World:
     """A cache, a runner and sessions whose steps are the engine's own, everything unseen poisoned after each."""
 
     def __init__(self, model: LoadedModel, name: KvFormat, page: int, quota_pages: int, sessions: int = 1) -> None:
-        config = model.config
         self.pages = pages_for(
             name,
+            model.config,
             sessions=sessions,
-            layers=config.layers,
-            kv_heads=config.kv_heads,
-            head_dim=config.head_dim,
-            pages=sessions * quota_pages,
+            quota_pages=quota_pages,
             page_size=page,
             dtype=model.dtype,
             device=CPU,
