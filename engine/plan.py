@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from engine.cache.formats.kv_format import KvFormat
+from engine.cache.packed import pages_for
 from engine.config import EngineConfig
 from engine.model.load import OpenedModel
 from engine.types import EngineError
@@ -42,16 +42,26 @@ class Plan:
                 f"the model needs {_gib(self.weights_bytes)} for its weights and "
                 f"{_gib(self.kv_bytes + self.host_bytes)} for its chats' windows, {_gib(self.total_bytes)} together, "
                 f"and {_gib(self.free_bytes)} are free: take a smaller model, --weights int8 or int4, a smaller "
-                "--window or fewer sessions"
+                "--window, a --kv-format such as int8 or fewer sessions"
             )
 
 
 def plan(model: OpenedModel, config: EngineConfig) -> Plan:
     """What `model` and the chats of `config` will take. Raises what `OpenedModel.weights_bytes` does."""
-    keeper, tokens = model.keeper, config.sessions * config.quota_pages * config.page_size
+    keeper = model.keeper
+    # The engine's own pages, on a device that has only sizes: what is planned cannot differ from what is taken.
+    pages = pages_for(
+        config.kv_format,
+        model.config,
+        sessions=config.sessions,
+        quota_pages=config.quota_pages,
+        page_size=config.page_size,
+        dtype=keeper.dtype,
+        device=torch.device("meta"),
+    )
     return Plan(
         weights_bytes=model.weights_bytes(),
-        kv_bytes=tokens * model.config.kv_bytes_per_token(KvFormat.AUTO, keeper.dtype.itemsize),
+        kv_bytes=pages.bytes,
         host_bytes=config.host_bytes if keeper.device.type == "cpu" else 0,
         free_bytes=free_memory(keeper.device),
     )

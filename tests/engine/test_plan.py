@@ -6,12 +6,14 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import engine.plan
+from engine.cache.formats.kv_format import KvFormat
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.linear import WeightForm
@@ -23,6 +25,13 @@ from tests.engine.helpers import one_sentence
 from tests.engine.tiny import CPU, Tiny, write_llama
 
 CONFIG = EngineConfig(quota_tokens=256, page_size=16, sessions=2)
+
+
+@pytest.mark.parametrize("name", list(KvFormat))
+def test_the_windows_that_are_planned_are_those_that_are_taken(tiny: Tiny, name: KvFormat) -> None:
+    config = replace(CONFIG, kv_format=name)
+    opened = open_model(tiny.folder, device=CPU, dtype=torch.bfloat16)
+    assert plan(opened, config).kv_bytes == Engine(opened.load(), config).pages.bytes
 
 
 @pytest.mark.parametrize("form", list(WeightForm))
