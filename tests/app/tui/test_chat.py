@@ -121,7 +121,7 @@ async def test_what_could_not_be_sent_comes_back(desk):
         await p.until(lambda: p.screen.chips.attachments)
         await p.write("precious")
         await p.until(lambda: p.screen.prompt.text == "precious")
-        assert desk.send_error in p.notices
+        await p.until(lambda: desk.send_error in p.notices)
         assert [a.name for a in p.screen.chips.attachments] == ["a.pdf"]
 
 

@@ -65,7 +65,7 @@ async def test_a_path_that_names_nothing_stays_as_text_with_one_line(desk):
     async with person(desk) as p:
         await p.paste("/x/gone.pdf")
         await p.until(lambda: p.screen.prompt.text == "/x/gone.pdf")
-        assert desk.missing["/x/gone.pdf"] in p.notices
+        await p.until(lambda: desk.missing["/x/gone.pdf"] in p.notices)
 
 
 async def test_a_typed_path_is_a_drop_too_and_a_message_when_it_is_none(desk):
@@ -85,7 +85,7 @@ async def test_a_failing_drop_still_lands_its_text(desk):
     async with person(desk) as p:
         await p.paste("precious")
         await p.until(lambda: p.screen.prompt.text == "precious")
-        assert "The staging folder is full." in p.notices
+        await p.until(lambda: "The staging folder is full." in p.notices)
 
 
 async def test_a_file_without_a_question_waits_for_one(desk):
