@@ -190,6 +190,11 @@ class Settings:
         "MiB of ordinary memory for pages that left a window, so that forks, edits and chats that wait need not be "
         "computed again; 0 switches this off.",
     )
+    guess_tokens: int = _option(
+        8,
+        _whole(0, 64),
+        "Tokens guessed ahead from what was said before; answers stay the same, and quotes come faster; 0 for none.",
+    )
     device: str = _option(
         "auto", _matching(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N"), "Where the model runs."
     )

@@ -75,6 +75,7 @@ class Startup:
                 threads=settings.threads,
                 tokenizer_file=str(self.tokenizer_file),
                 host_bytes=settings.host_mib << 20,
+                guess_tokens=settings.guess_tokens,
                 thinking=settings.thinking is Switch.ON,
                 weights=settings.weights,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 LONGEST = 4
-SHORTEST = 2
+SHORTEST = 3
 """Tokens that must repeat before what followed them is guessed again; a longer match is tried first."""
 MOST = 8
 """Tokens of one guess at most."""
@@ -19,7 +19,8 @@ class PromptLookup:
     code or its own list gains most.
 
     A guess costs the model one pass over all its tokens, so guesses grow while they are right and shrink when they are
-    not; after a wrong one nothing is guessed for as many tokens as were wrong.
+    not; after wrong ones nothing is guessed for a while, each time longer. Free text then costs little more than
+    without guesses, and a quotation gains nearly all it can (tests/bench/guess.py).
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class PromptLookup:
         self._end = 0
         self._length = MOST // 2
         self._rest = 0
+        self._misses = 0
 
     def follow(self, past: Sequence[int], pending: Sequence[int]) -> None:
         """Take in what a history has grown by since the last call; a history that is another one is read anew."""
@@ -64,10 +66,10 @@ class PromptLookup:
 
     def judge(self, guessed: int, right: int) -> None:
         """Of `guessed` tokens the first `right` were what came."""
-        if right == guessed:
-            self._length = min(MOST, self._length + 2)
-        elif right == 0:
-            self._length = max(1, self._length // 2)
-            self._rest = guessed
+        if right:
+            self._misses = 0
+            self._length = min(MOST, self._length + 2) if right == guessed else right + 1
         else:
-            self._length = max(1, right + 1)
+            self._misses = min(self._misses + 1, 4)
+            self._length = MOST // 2
+            self._rest = guessed * 2**self._misses

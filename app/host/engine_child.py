@@ -96,6 +96,7 @@ class EngineChild:
             options.page_size,
             options.sessions,
             host_bytes=options.host_bytes,
+            guess_tokens=options.guess_tokens,
             kv_format=kv_format,
         )
         planned = plan(opened, config)

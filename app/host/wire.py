@@ -45,6 +45,7 @@ class EngineOptions:
     threads: int
     tokenizer_file: str
     host_bytes: int
+    guess_tokens: int
     thinking: bool = False
     weights: str = "full"
 

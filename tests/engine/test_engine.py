@@ -180,7 +180,9 @@ def test_guessing_changes_the_steps_and_not_the_text(tiny: Tiny, temperature: fl
         engine = Engine(model, config)
         session = engine.open_session("s")
         engine.add_user(session, Q, "again and again and again and again and ")
-        engine.generate(session, A, SamplingParams(temperature=temperature, top_k=2, max_tokens=300))
+        two_letters = tuple((token, 50.0) for token in engine.model.tokenizer.encode_plain("ab"))
+        params = SamplingParams(temperature=temperature, logit_bias=two_letters, max_tokens=300, end_loops=False)
+        engine.generate(session, A, params)
         taken, events = 0, []
         while engine.busy:
             events += engine.step()

@@ -37,7 +37,7 @@ def test_a_history_that_grows_is_a_history(first: list[int], more: list[int]) ->
     assert grown.guess(MOST) == lookup_of([*first, *more]).guess(MOST)
 
 
-def test_wrong_guesses_become_few_and_right_ones_long() -> None:
+def test_wrong_guesses_become_rare_and_right_ones_long() -> None:
     lookup = lookup_of([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3])
     assert lookup.guess(9) == [4, 5, 6, 7]
     lookup.judge(4, 4)
@@ -45,11 +45,20 @@ def test_wrong_guesses_become_few_and_right_ones_long() -> None:
     assert lookup.guess(99) == [4, 5, 6, 7, 8, 9, 1, 2]
     lookup.judge(8, 0)
     assert lookup.guess(99) == []
-    for _ in range(8):
+    for _ in range(13):
         lookup.push(0)
+    assert lookup.guess(99) == []
+    for _ in range(3):
+        lookup.push(9)
     for token in (1, 2, 3):
         lookup.push(token)
     assert lookup.guess(99) == [0, 0, 0, 0]
+    lookup.judge(4, 0)
+    for _ in range(15):
+        lookup.push(0)
+    assert lookup.guess(99) == []
+    lookup.push(0)
+    assert lookup.guess(99) == [0]
 
 
 @given(tokens, st.integers(0, 9), tokens)
