@@ -6,37 +6,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as FastTokenizer
 
 from engine.model.weights.folder import read_json
 from engine.model.weights.gguf import GgufTokenizer
-from engine.types import ModelFileError, UnsupportedModelError
-
-CONTROL, USER_DEFINED = 3, 4
-
-# How each pre-tokenizer named by GGUF files splits text before BPE (names and patterns are llama.cpp's and the
-# models' own tokenizer.json's).
-_LLAMA3_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-    r"|\s+(?!\S)|\s+"
-)
-_LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
-_QWEN2_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_TEKKEN_PATTERN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-# Phi-4 and OLMo 2 say dbrx, SmolLM3 smaug-bpe, Mistral Nemo tekken.
-_PATTERNS = dict.fromkeys((*_LLAMA3_NAMES, "dbrx", "smaug-bpe"), _LLAMA3_PATTERN) | {
-    "qwen2": _QWEN2_PATTERN,
-    "tekken": _TEKKEN_PATTERN,
-}
-# Vocabularies whose whole words are tokens whatever their merges say.
-_WHOLE_WORDS = (*_LLAMA3_NAMES, "tekken")
+from engine.text.vocabulary import begins_with_bos, vocabulary
+from engine.types import ModelFileError
 
 
 class Tokenizer:
@@ -138,54 +113,12 @@ class Tokenizer:
 
 
 def from_gguf(parts: GgufTokenizer) -> Tokenizer:
-    """Build the tokenizer that a GGUF file describes.
-
-    Raises UnsupportedModelError for a kind that is not read.
-    """
-    if parts.model != "gpt2":
-        raise UnsupportedModelError(
-            f"this GGUF file has a tokenizer of the kind '{parts.model}'; byte-level BPE ('gpt2') is read, "
-            "for others take the model's Hugging Face folder"
-        )
-    vocab = {token: index for index, token in enumerate(parts.tokens)}
-    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in parts.merges)]
-    llama3 = parts.pre in _LLAMA3_NAMES
-    try:
-        fast = FastTokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=parts.pre in _WHOLE_WORDS))
-    except Exception as error:  # the library raises bare Exception for merges of unknown tokens
-        raise ModelFileError(f"the tokenizer in this GGUF file is inconsistent ({error}); fetch it again") from error
-    fast.pre_tokenizer = _pre_tokenizer(parts.pre)
-    if parts.pre == "qwen2":
-        fast.normalizer = normalizers.NFC()
-    fast.decoder = decoders.ByteLevel()
-    kinds = list(zip(parts.tokens, parts.types, strict=False))
-    special = [token for token, kind in kinds if kind == CONTROL]
-    defined = [token for token, kind in kinds if kind == USER_DEFINED]
-    fast.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
-    fast.add_tokens([AddedToken(token, special=False, normalized=False) for token in defined])
-    return Tokenizer(
-        fast,
-        bos=parts.bos,
-        eos=parts.eos,
-        # llama.cpp: files that do not say begin with a BOS when they are Llama 3's.
-        adds_bos=llama3 if parts.add_bos is None else parts.add_bos,
-        special_ids=frozenset(vocab[token] for token in special),
-    )
-
-
-def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if name in ("smollm", "refact"):  # Granite says refact
-        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
-    if name in ("default", "gpt-2"):
-        return byte_level
-    if name in _PATTERNS:
-        split = pre_tokenizers.Split(Regex(_PATTERNS[name]), "isolated")
-        return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    raise UnsupportedModelError(
-        f"this GGUF file splits text by the rule '{name}', which is not known here; read are smollm, refact, gpt-2, "
-        f"{', '.join(_PATTERNS)}; for others take the model's Hugging Face folder"
-    )
+    """The tokenizer that a GGUF file describes. Raises what `vocabulary` raises."""
+    fast = vocabulary(parts)
+    special = frozenset(i for i, token in fast.get_added_tokens_decoder().items() if token.special)
+    # llama.cpp: files that do not say begin with a BOS when they are Llama 3's or SentencePiece's.
+    adds_bos = begins_with_bos(parts) if parts.add_bos is None else parts.add_bos
+    return Tokenizer(fast, bos=parts.bos, eos=parts.eos, adds_bos=adds_bos, special_ids=special)
 
 
 def from_folder(folder: Path) -> Tokenizer:

@@ -50,8 +50,9 @@ def _names(family: Family) -> TensorNames:
 
 @dataclass(frozen=True, slots=True)
 class GgufTokenizer:
-    """The tokenizer's parts as the file holds them. `types` follow llama.cpp: 3 is control, 4 user-defined.
+    """The tokenizer's parts as the file holds them. `types` follow llama.cpp, see `engine.text.vocabulary`.
 
+    `scores` are those of SentencePiece's pieces; `add_space_prefix` is whether a mark for a space goes before a text.
     `add_bos` None means that the file does not say.
     """
 
@@ -59,10 +60,12 @@ class GgufTokenizer:
     pre: str
     tokens: list[str]
     types: list[int]
+    scores: list[float]
     merges: list[str]
     bos: int | None
     eos: int | None
     add_bos: bool | None
+    add_space_prefix: bool
     template: str | None
 
 
@@ -114,10 +117,12 @@ class GgufFile:
             pre=str(self.field("tokenizer.ggml.pre", "default")),
             tokens=[str(token) for token in self.need("tokenizer.ggml.tokens")],
             types=[int(kind) for kind in self.field("tokenizer.ggml.token_type", [])],
+            scores=[float(score) for score in self.field("tokenizer.ggml.scores", [])],
             merges=[str(merge) for merge in self.field("tokenizer.ggml.merges", [])],
             bos=self.field("tokenizer.ggml.bos_token_id"),
             eos=self.field("tokenizer.ggml.eos_token_id"),
             add_bos=self.field("tokenizer.ggml.add_bos_token"),
+            add_space_prefix=bool(self.field("tokenizer.ggml.add_space_prefix", True)),
             template=self.field("tokenizer.chat_template"),
         )
 
