@@ -14,14 +14,14 @@ from torch import Tensor
 
 from engine.attention import attend_chunk, scored, seen_keys
 from engine.cache.formats.rows import Rows, dequantise
-from engine.cache.kv_cache import full_pages, kept_pages, page_bounds
+from engine.cache.kv_cache import kept_pages
 from engine.cache.packed import PackedPages, PackedRows
 from engine.model.config import Scoring
 from engine.model.decoder import Attend
 from engine.scheduler import Schedule
 from engine.session import Session
 from engine.types import Position
-from engine.window import Sight, WindowShape
+from engine.window import Sight, WindowShape, full_pages, page_bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,11 +122,12 @@ class Engine:
         end = _end_of(chat.session, after)
         if end == chat.session.end:
             return
-        before, chat.session = chat.session, chat.session.up_to(chat.session.id, end)
-        chat.session.told = min(before.told, chat.session.told)
         chat.users = [user for user in chat.users if user <= end]
-        if self.cache.admitted(before):
-            self._resume(chat, before)
+        if self.cache.admitted(chat.session):
+            self._resume(chat, end)
+        else:
+            told, chat.session = chat.session.told, chat.session.up_to(session, end)
+            chat.session.told = min(told, chat.session.told)
 
     def swap_out(self, session: SessionId) -> None:
         """Give the chat's pages back. Its history stays; at the next answer, full pages come back by copy as far as
@@ -181,7 +182,7 @@ class Engine:
         matcher = self._constraints.matcher(params.constraint) if params.constraint is not None else None
         if priority is Priority.FOREGROUND and not self.cache.admitted(chat.session):
             self._make_room(self._answering(Priority.BACKGROUND))
-            self._resume(chat, None)
+            self._resume(chat, chat.session.end)
         self._chats[session] = self._chats.pop(session)  # the most recently used last
         chat.session.append(key, opening)
         chat.answer = Answer(
@@ -210,7 +211,7 @@ class Engine:
         """Sessions that answer in the background, admitted as far as there is room beside those that answer."""
         for session in self._answering(Priority.BACKGROUND):
             if not self.cache.admitted(session) and self._make_room([]):
-                self._resume(self._chats[session.id], None)
+                self._resume(self._chats[session.id], session.end)
         return [session for session in self._answering(Priority.BACKGROUND) if self.cache.admitted(session)]
 
     def _make_room(self, others: list[Session]) -> bool:
@@ -221,28 +222,24 @@ class Engine:
             self.cache.leave(leaving)
         return self.cache.pool.room > 0
 
-    def _resume(self, chat: _Chat, before: Session | None) -> None:
-        """Admit the chat anew, with the pages of its history that are known; `before` leaves at the same time."""
-        session = chat.session
-        fresh = session.up_to(session.id, session.end)
-        self.cache.resume(fresh, self.cache.find(fresh, fresh.end), before)
-        fresh.told = session.told
-        chat.session = fresh
+    def _resume(self, chat: _Chat, end: Position) -> None:
+        """Admit the chat anew with its history [0, end), of which what is known counts as computed."""
+        before = chat.session
+        chat.session = self.cache.resume(before, self.cache.find(before, end))
+        chat.session.told = min(before.told, chat.session.told)
         if chat.answer is not None:
-            chat.answer.moved_to(fresh)
+            chat.answer.moved_to(chat.session)
 
     def _go_back(self, chat: _Chat, end: Position) -> Session | None:
         """Forget what was computed from `end` on; the session as it is then, with at least one token to compute.
 
         None, changing nothing, when more than a page would have to be computed again.
         """
-        before = chat.session
-        shorter = before.up_to(before.id, end)
-        if end - self.cache.find(shorter, end).position > self.config.page_size:
+        if end - self.cache.find(chat.session, end).position > self.config.page_size:
             return None
-        shorter.told = before.told
-        chat.session = shorter
-        self._resume(chat, before)
+        told = chat.session.told
+        self._resume(chat, end)
+        chat.session.told = told  # what is taken back was shown to nobody, and what left for it stays told
         return chat.session
 
     def _chat(self, session: SessionId) -> _Chat:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.types import MessageKey, PageId, Position, SessionId, Slot
-from engine.window import WindowShape, page_edge, window_start
+from engine.types import MessageKey, PageId, PageKey, Position, SessionId, Slot
+from engine.window import WindowShape, full_pages, page_edge, window_start
 
 NO_PAGE = PageId(-1)
 """A page table entry that was never used."""
+NOTHING = Position(0)
+"""How far a history is computed of which nothing is."""
 
 
 @dataclass(slots=True)
@@ -47,11 +49,13 @@ class Session:
         afterwards only when the page under it is shared.
     claimed: table entries that take effect with the next computed tokens; what lies before them is read from `table`.
     page_pos: position of the first token that each page now holds, -1 while it holds none.
-    past: tokens whose K and V were computed, from the first to the last.
+    past: tokens whose K and V were computed, from the first to the last: 4 bytes each, and cheap to copy.
     pending: tokens appended and not computed yet.
     messages: every message, from the first.
     spans: messages from the one that the page edge cuts to the newest; the system prompt is not among them.
     start: first visible ring position, as of the last computed token.
+    page_keys: what the full pages of the history are known by, from the first on, as far as anybody asked. A full page
+        never changes, whatever is appended.
     told: every ring position before this one was reported as evicted, or had left the window where this session begins.
     """
 
@@ -60,9 +64,10 @@ class Session:
     table: list[PageId] = field(default_factory=list)
     claimed: dict[int, PageId] = field(default_factory=dict)
     page_pos: list[Position] = field(init=False)
-    past: list[int] = field(default_factory=list)
+    past: array[int] = field(default_factory=lambda: array("i"))
     pending: list[int] = field(default_factory=list)
     messages: list[MessageSpan] = field(default_factory=list)
+    page_keys: list[PageKey] = field(default_factory=list)
     spans: list[MessageSpan] = field(init=False)
     start: Position = field(init=False)
     told: Position = field(init=False)
@@ -146,7 +151,7 @@ class Session:
         for t in range(self.position, self.position + count):
             position = Position(t)
             self.page_pos[self.shape.table_index(position)] = self.shape.page_start(position)
-        self.past += self.pending[:count]
+        self.past.extend(self.pending[:count])
         del self.pending[:count]
         if start > self.start:
             self.start = start
@@ -158,8 +163,11 @@ class Session:
 
     def trim(self) -> None:
         """Keep in `spans` only what can still matter to a window."""
-        edge = page_edge(self.shape, Position(self.position - 1))
-        self.spans = [span for span in self.spans if span.end > edge]
+        self.spans = self._since(Position(self.position - 1))
+
+    def _since(self, t: Position) -> list[MessageSpan]:
+        """The messages that can matter to the window of the token at t, and those after them."""
+        return self.messages[bisect_right(self.messages, page_edge(self.shape, t), key=lambda span: span.end) :]
 
     def _ended(self, after: Position, until: Position) -> tuple[MessageKey, ...]:
         """Messages whose end lies in (after, until]; of a chat that came back, `spans` may hold them no more."""
@@ -179,14 +187,32 @@ class Session:
             return Position(self.shape.sinks)
         return next((span.end for span in reversed(self.messages) if span.key == key), None)
 
-    def up_to(self, name: SessionId, end: Position) -> Session:
-        """A session with the history [0, end) of this one, nothing of it computed."""
-        messages = [
-            MessageSpan(span.key, span.first, Position(min(span.end, end)))
-            for span in self.messages
-            if span.first < end
-        ]
-        tokens: Sequence[int] = [*self.past, *self.pending]
-        session = Session(name, self.shape, pending=list(tokens[:end]), messages=messages)
-        session.told = window_start(self.shape, Position(end - 1), [span.first for span in messages])
+    def tokens(self, first: Position, end: Position) -> array[int]:
+        """The tokens at positions [first, end), computed or not."""
+        computed = self.position
+        waiting = self.pending[max(0, first - computed) : max(0, end - computed)]
+        return self.past[first:end] + array("i", waiting)
+
+    def window_at(self, t: Position) -> Position:
+        """start(t) of any token that was computed or waits."""
+        return window_start(self.shape, t, [span.first for span in self._since(t)])
+
+    def up_to(self, name: SessionId, end: Position, computed: Position = NOTHING) -> Session:
+        """A session with the history [0, end) of this one, its first `computed` tokens computed; it holds no page.
+
+        Messages are shared but for the last, the only one that grows.
+        """
+        messages = self.messages[: bisect_left(self.messages, end, key=lambda span: span.first)]
+        if messages:
+            last = messages[-1]
+            messages[-1] = MessageSpan(last.key, last.first, Position(min(last.end, end)))
+        session = Session(
+            name,
+            self.shape,
+            past=self.tokens(NOTHING, computed),
+            pending=self.tokens(computed, end).tolist(),
+            messages=messages,
+            page_keys=self.page_keys[: full_pages(self.shape, end)],
+        )
+        session.told = session.window_at(Position(end - 1))
         return session

@@ -13,6 +13,8 @@ PageId = NewType("PageId", int)
 SessionId = NewType("SessionId", int)
 MessageKey = NewType("MessageKey", str)
 """The caller's name for a message; the engine only hands it back in events."""
+PageKey = NewType("PageKey", bytes)
+"""What a page is known by: a hash of everything that its K and V depend on, see cache/prefix.py."""
 
 
 class EngineError(Exception):

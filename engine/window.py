@@ -76,6 +76,27 @@ class WindowShape:
         return -filled % self.page_size
 
 
+def full_pages(shape: WindowShape, position: Position) -> int:
+    """How many pages a history of `position` tokens has filled, recycled ones included."""
+    if position < shape.sinks:
+        return position // shape.page_size
+    return shape.sink_pages + (position - shape.sinks) // shape.page_size
+
+
+def page_bounds(shape: WindowShape, number: int) -> tuple[Position, Position]:
+    """Positions [first, end) of a page; the last sink page may be shorter than the others."""
+    if number < shape.sink_pages:
+        first = number * shape.page_size
+        return Position(first), Position(min(shape.sinks, first + shape.page_size))
+    first = shape.sinks + (number - shape.sink_pages) * shape.page_size
+    return Position(first), Position(first + shape.page_size)
+
+
+def table_entry(shape: WindowShape, number: int) -> int:
+    """Index into the page table of a page number."""
+    return number if number < shape.sink_pages else shape.sink_pages + (number - shape.sink_pages) % shape.ring_pages
+
+
 def page_edge(shape: WindowShape, t: Position) -> Position:
     """start(t) before message boundaries are looked at."""
     oldest = (t - shape.sinks) // shape.page_size - shape.ring_pages + 1

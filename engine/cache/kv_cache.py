@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from engine.cache.host_tier import HostTier
 from engine.cache.pages import Pages
 from engine.cache.pool import Pool
-from engine.cache.prefix import KnownPage, PageKey, PrefixCache, page_key, root_key
+from engine.cache.prefix import KnownPage, PrefixCache, page_key, root_key
 from engine.session import NO_PAGE, Session
-from engine.types import PageId, Position
-from engine.window import WindowShape, window_start
+from engine.types import PageId, PageKey, Position
+from engine.window import WindowShape, full_pages, page_bounds, table_entry
 
 
 @dataclass(slots=True)
 class _Lease:
-    """An admitted session: its home, and the keys of its full pages from the first."""
+    """An admitted session: its home, and how many full pages of its history are behind it."""
 
     home: PageId
-    chain: list[PageKey]
+    full: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a history can be taken up: `chain` are the keys of all its full pages up to there, `kept` (page number,
-    known page) of those that the next tokens see, and of the one before them where it is known."""
+    """Where the history [0, end) can be taken up: at `position`. `kept` are (page number, known page) of those that the
+    next tokens see, and of the one before them where it is known."""
 
-    chain: list[PageKey]
     kept: list[tuple[int, KnownPage]]
     position: Position
+    end: Position
 
 
 class KvCache:
@@ -47,7 +47,7 @@ class KvCache:
 
     def admit(self, session: Session) -> None:
         """Charge the session's quota. Raises PoolFullError."""
-        self._leases[session.id] = _Lease(self.pool.admit(), [root_key(self._model, session.shape)])
+        self._leases[session.id] = _Lease(self.pool.admit())
 
     def admitted(self, session: Session) -> bool:
         """Whether the session may hold pages."""
@@ -56,7 +56,7 @@ class KvCache:
     def leave(self, session: Session) -> None:
         """Give everything back; full pages stay known by their images."""
         lease = self._leases.pop(session.id)
-        self._touch(lease.chain, session.shape)
+        self._touch(session, lease.full)
         for page in self._held(session):
             self._release(page)
         session.table = [NO_PAGE] * len(session.table)
@@ -71,7 +71,7 @@ class KvCache:
         for t in _page_starts(shape, session.position, count):
             index = shape.table_index(t)
             page, own = session.table[index], PageId(home + index)
-            moves_home = count == 1 and page != own and own in self.pool.free
+            moves_home = count == 1 and page != own and self.pool.is_free(own)
             if page != NO_PAGE and self.pool.holders(page) == 1 and not moves_home:
                 self.prefix.lost(page)
             elif count == 1:
@@ -92,46 +92,50 @@ class KvCache:
             session.table[index] = page
         session.claimed.clear()
         lease, shape = self._leases[session.id], session.shape
-        while (number := len(lease.chain) - 1) < full_pages(shape, session.position):
-            tokens = session.past[slice(*page_bounds(shape, number))]
-            lease.chain.append(_next_key(lease.chain[-1], session, number, tokens))
+        for number in range(lease.full, full_pages(shape, session.position)):
             page = session.table[table_entry(shape, number)]
             if number >= kept_pages(self.pages, shape):
                 self.pages.forget(page)
-            self.prefix.add(lease.chain[-1], tokens, page)
-            self.prefix.touch(lease.chain[1 : shape.sink_pages + 1])
+            keys = self._keys(session, number + 1)
+            self.prefix.add(keys[number], session.tokens(*page_bounds(shape, number)), page)
+            self.prefix.touch(keys[: shape.sink_pages])
+        lease.full = full_pages(shape, session.position)
 
     def find(self, session: Session, end: Position) -> Resume:
         """The furthest point of the history [0, end) that known pages lead to, at least one token before its end."""
-        shape, root = session.shape, root_key(self._model, session.shape)
-        history = [*session.past, *session.pending]
-        chain, known = [root], list[KnownPage | None]()
-        for number in range(full_pages(shape, Position(end - 1))):
-            tokens = history[slice(*page_bounds(shape, number))]
-            chain.append(_next_key(chain[-1], session, number, tokens))
-            known.append(self.prefix.find(chain[-1], tokens))
-        sinks = shape.sink_pages
-        if len(known) < sinks or None in known[:sinks]:
-            return Resume([root], [], Position(0))
-        until = len(known)
-        while until > sinks and None in known[max(sinks, until - shape.ring_pages + 1) : until]:
-            until -= 1
-        # The oldest page of a full ring is recycled by the next token; it is held only for the meter.
-        first = max(sinks, until - shape.ring_pages)
-        kept = [(n, page) for n in (*range(sinks), *range(first, until)) if (page := known[n]) is not None]
-        return Resume(chain[: until + 1], kept, Position(page_bounds(shape, until - 1)[1] if until else 0))
+        shape = session.shape
+        until, sinks = full_pages(shape, Position(end - 1)), shape.sink_pages
+        if until < sinks:
+            return Resume([], Position(0), end)
+        self._keys(session, until)
+        kept = [(number, page) for number in range(sinks) if (page := self._known(session, number)) is not None]
+        if len(kept) < sinks:
+            return Resume([], Position(0), end)
+        newest: list[tuple[int, KnownPage]] = []
+        for number in range(until - 1, sinks - 1, -1):
+            # The oldest page of a full ring is recycled by the next token; it is held only for the meter.
+            oldest = until - number == shape.ring_pages
+            if (page := self._known(session, number)) is not None:
+                newest.append((number, page))
+            elif not oldest:
+                until, newest = number, []
+            if oldest:
+                break
+        position = page_bounds(shape, until - 1)[1] if until else Position(0)
+        return Resume([*kept, *reversed(newest)], position, end)
 
-    def resume(self, session: Session, found: Resume, instead_of: Session | None = None) -> None:
-        """Admit a session that has computed nothing, with the known pages `found` as its first. `instead_of` leaves at
-        the same time, so that one session's room is enough for both.
+    def resume(self, before: Session, found: Resume) -> Session:
+        """Admit a session with the history that `found` was found for, up to `found.position` computed. `before`, whose
+        history it is, leaves at the same time, so that one session's room is enough for both.
 
         Raises PoolFullError, changing nothing, when there is no room.
         """
         shared = [known.page for _, known in found.kept if known.page is not None]
         for page in shared:
             self.pool.share(page)
-        if instead_of is not None and self.admitted(instead_of):
-            self.leave(instead_of)
+        if self.admitted(before):
+            self.leave(before)
+        session = before.up_to(before.id, found.end, found.position)
         try:
             self.admit(session)
         except Exception:
@@ -139,7 +143,7 @@ class KvCache:
                 self._release(page)
             raise
         lease, shape = self._leases[session.id], session.shape
-        lease.chain = list(found.chain)
+        lease.full = full_pages(shape, found.position)
         missing = [(number, known) for number, known in found.kept if known.page is None]
         for number, known in found.kept:
             index = table_entry(shape, number)
@@ -151,10 +155,11 @@ class KvCache:
             session.table[index] = self.pool.take(PageId(lease.home + index))
             if number < kept_pages(self.pages, shape):
                 self.pages.begin(session.table[index])
-            self.prefix.bring_back(found.chain[number + 1], session.table[index])
-        self._touch(found.chain, shape)
+            self.prefix.bring_back(session.page_keys[number], session.table[index])
+        self._touch(session, lease.full)
         self.found_tokens += found.position
-        _take_up(session, found)
+        _see_again(session, found)
+        return session
 
     def check(self, sessions: Iterable[Session]) -> None:
         """Raise AssertionError when a page is lost, counted twice, or known where it is not."""
@@ -176,15 +181,32 @@ class KvCache:
             if key is None:
                 continue
             number = full_pages(session.shape, session.page_pos[index])
-            if key not in self._leases[session.id].chain[number + 1 : number + 2]:
+            if key not in session.page_keys[number : number + 1]:
                 raise AssertionError(f"page {page} holds positions from {session.page_pos[index]}, known as others")
 
     def _held(self, session: Session) -> list[PageId]:
         return [page for page in (*session.table, *session.claimed.values()) if page != NO_PAGE]
 
-    def _touch(self, chain: list[PageKey], shape: WindowShape) -> None:
+    def _keys(self, session: Session, count: int) -> list[PageKey]:
+        """The keys of the first `count` pages, and maybe more; each is computed once for a history and what it grows
+        to, so that at a million tokens only new pages cost."""
+        keys, shape = session.page_keys, session.shape
+        for number in range(len(keys), count):
+            first, end = page_bounds(shape, number)
+            parent = keys[-1] if keys else root_key(self._model, shape)
+            keys.append(page_key(parent, session.tokens(first, end), session.starts_within(first, end)))
+        return keys
+
+    def _known(self, session: Session, number: int) -> KnownPage | None:
+        key = session.page_keys[number]
+        if not self.prefix.may_know(key):
+            return None
+        return self.prefix.find(key, session.tokens(*page_bounds(session.shape, number)))
+
+    def _touch(self, session: Session, full: int) -> None:
         # A chat goes on from its newest pages and its sinks: those that left its window are dropped before them.
-        self.prefix.touch((*chain[shape.sink_pages + 1 :], *chain[1 : shape.sink_pages + 1]))
+        sinks, keys = session.shape.sink_pages, session.page_keys
+        self.prefix.touch((*keys[max(sinks, full - self.prefix.image_capacity) : full], *keys[: min(full, sinks)]))
 
     def _release(self, page: PageId) -> None:
         if self.pool.release(page):
@@ -192,30 +214,9 @@ class KvCache:
             self.pages.forget(page)
 
 
-def full_pages(shape: WindowShape, position: Position) -> int:
-    """How many pages a history of `position` tokens has filled, recycled ones included."""
-    if position < shape.sinks:
-        return position // shape.page_size
-    return shape.sink_pages + (position - shape.sinks) // shape.page_size
-
-
-def page_bounds(shape: WindowShape, number: int) -> tuple[Position, Position]:
-    """Positions [first, end) of a page; the last sink page may be shorter than the others."""
-    if number < shape.sink_pages:
-        first = number * shape.page_size
-        return Position(first), Position(min(shape.sinks, first + shape.page_size))
-    first = shape.sinks + (number - shape.sink_pages) * shape.page_size
-    return Position(first), Position(first + shape.page_size)
-
-
 def kept_pages(pages: Pages, shape: WindowShape) -> int:
     """How many pages of a session, its first sink pages, are kept as computed when others are packed."""
     return min(pages.kept_pages, shape.sink_pages)
-
-
-def table_entry(shape: WindowShape, number: int) -> int:
-    """Index into the page table of a page number."""
-    return number if number < shape.sink_pages else shape.sink_pages + (number - shape.sink_pages) % shape.ring_pages
 
 
 def _page_starts(shape: WindowShape, first: Position, count: int) -> list[Position]:
@@ -223,18 +224,11 @@ def _page_starts(shape: WindowShape, first: Position, count: int) -> list[Positi
     return [t for t in map(Position, range(first, first + count)) if shape.offset(t) == 0]
 
 
-def _next_key(parent: PageKey, session: Session, number: int, tokens: list[int]) -> PageKey:
-    first, end = page_bounds(session.shape, number)
-    return page_key(parent, tokens, session.starts_within(first, end))
-
-
-def _take_up(session: Session, found: Resume) -> None:
-    """The session's tokens up to `found.position` are computed."""
-    session.past, session.pending = session.pending[: found.position], session.pending[found.position :]
+def _see_again(session: Session, found: Resume) -> None:
+    """The window of the last computed token, as far as its pages came back."""
     last = Position(found.position - 1)
     if last < session.shape.sinks:
         return
-    boundaries = [span.first for span in session.messages]
     ring = [page_bounds(session.shape, n)[0] for n, _ in found.kept if n >= session.shape.sink_pages]
-    session.start = Position(max(window_start(session.shape, last, boundaries), min(ring, default=session.start)))
+    session.start = Position(max(session.window_at(last), min(ring, default=session.start)))
     session.trim()

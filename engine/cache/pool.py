@@ -40,6 +40,10 @@ class Pool:
         """Pages nobody holds."""
         return frozenset(self._free)
 
+    def is_free(self, page: PageId) -> bool:
+        """Whether nobody holds the page."""
+        return page in self._free
+
     @property
     def room(self) -> int:
         """Sessions that can still be admitted."""

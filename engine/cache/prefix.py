@@ -12,13 +12,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NewType
 
 from engine.cache.host_tier import HostTier, ImageId
-from engine.types import PageId
+from engine.types import PageId, PageKey
 from engine.window import WindowShape
-
-PageKey = NewType("PageKey", bytes)
 
 RULE_VERSION = 1
 """Changes when the visibility rule or the way positions are used does: pages of another rule are other pages."""
@@ -71,6 +68,15 @@ class PrefixCache:
         """The page of this key, when its tokens are these."""
         known = self._known.get(key)
         return known if known is not None and known.tokens == tuple(tokens) else None
+
+    def may_know(self, key: PageKey) -> bool:
+        """Whether `find` can succeed, which has to be given tokens."""
+        return key in self._known
+
+    @property
+    def image_capacity(self) -> int:
+        """Images that can be held at most."""
+        return self._host.capacity
 
     def add(self, key: PageKey, tokens: Sequence[int], page: PageId) -> None:
         """A page has become full: know it, and keep its image when there is room for any."""

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from engine.cache.formats.kv_format import KvFormat, page_format
 from engine.cache.formats.rows import Rows, dequantise
-from engine.cache.kv_cache import KvCache, full_pages, kept_pages, page_bounds, table_entry
+from engine.cache.kv_cache import KvCache, kept_pages
 from engine.cache.packed import SINK_TOKENS, PackedPages, pages_for
 from engine.model.load import LoadedModel, load_model
 from engine.runner import EagerRunner
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.types import MessageKey, PageId, Position, SessionId
-from engine.window import WindowShape
+from engine.window import WindowShape, full_pages, page_bounds, table_entry
 from tests.engine.family_models import FAMILIES, make_model, write_model
 from tests.engine.helpers import poison, split_messages
 from tests.engine.reference import Packing, reference_logits

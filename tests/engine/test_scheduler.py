@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -12,7 +14,7 @@ from engine.window import WindowShape, window_start
 def session_of(page: int, sinks: int, ring: int, position: int, waiting: int, number: int = 1) -> Session:
     shape = WindowShape(page, sinks, ring)
     session = Session(SessionId(number), shape, [PageId(i) for i in range(shape.quota_pages)])
-    session.past = [0] * position
+    session.past = array("i", [0] * position)
     session.pending = [0] * waiting
     return session
 
