@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor
 
+from engine.admission import Admission, Chat
 from engine.answer import Answer, Priority
 from engine.cache.kv_cache import KvCache
 from engine.cache.packed import pages_for
-from engine.config import MIN_RING_PAGES, EngineConfig
+from engine.config import EngineConfig
 from engine.events import (
     AnswerFinished,
     EngineEvent,
@@ -23,25 +24,16 @@ from engine.events import (
 )
 from engine.look import visible_positions, whole_messages, window_state
 from engine.model.load import LoadedModel
+from engine.reading import Reading
 from engine.runner import Ahead, Computed, EagerRunner
 from engine.sampling.constraint import Constraints
 from engine.sampling.params import SamplingParams
 from engine.scheduler import Schedule, schedule
 from engine.session import Session
+from engine.sinks import PinnedMessage, rendered, shape_beside
 from engine.stats import EngineStats
 from engine.text.template import Piece
-from engine.types import EngineError, MessageKey, Position, QuotaError, SessionId
-from engine.window import WindowShape
-
-
-@dataclass(slots=True)
-class _Chat:
-    """A session with what the engine knows about it. `users` are the ends of its user messages."""
-
-    session: Session
-    users: list[Position] = field(default_factory=list)
-    answer: Answer | None = None
-    tokens_per_second: float = 0.0
+from engine.types import EngineError, MessageKey, Position, SessionId
 
 
 class Engine:
@@ -68,30 +60,23 @@ class Engine:
         )
         self._runner = EagerRunner(model.decoder, self.pages, model.device)
         self._constraints = Constraints(model.tokenizer, shape.vocab, model.stop_ids)
-        self._chats: dict[SessionId, _Chat] = {}
+        self._chats: dict[SessionId, Chat] = {}
+        self._admission = Admission(self.cache, self._chats)
         self._ids = itertools.count(1)
         self._computed_tokens = 0
 
     # --- sessions ---
 
-    def open_session(self, system: str) -> SessionId:
-        """Begin a chat with `system` as its sinks. It is admitted, at the cost of exactly its quota, when it answers.
+    def open_session(self, system: str, pinned: Sequence[PinnedMessage] = ()) -> SessionId:
+        """Begin a chat with `system` and the messages `pinned` to its window, in their order, as its sinks. It is
+        admitted, at the cost of exactly its quota, when it answers or is read.
 
-        Raises QuotaError when the system prompt leaves no room for a ring.
+        Raises QuotaError when they leave no room for a ring, or when what is pinned takes more than its share.
         """
-        tokens = self.model.tokenizer.encode_start(self.model.template.system_prompt(system))
-        sink_pages = -(-len(tokens) // self.config.page_size)
-        ring_pages = self.config.quota_pages - sink_pages
-        if ring_pages < MIN_RING_PAGES:
-            raise QuotaError(
-                f"the system prompt takes {len(tokens)} tokens ({sink_pages} pages of {self.config.page_size}) of a "
-                f"window of {self.config.quota_pages} pages and leaves {max(0, ring_pages)} for the chat; "
-                f"at least {MIN_RING_PAGES} are needed: shorten it or allow a larger window"
-            )
-        shape = WindowShape(self.config.page_size, len(tokens), ring_pages)
-        session = Session(SessionId(next(self._ids)), shape)
-        session.append(None, tokens)
-        self._chats[session.id] = _Chat(session)
+        sinks = rendered(self.model, system, pinned)
+        session = Session(SessionId(next(self._ids)), shape_beside(sinks, self.config), pinned=sinks.spans)
+        session.append(None, sinks.tokens)
+        self._chats[session.id] = Chat(session, sinks.users)
         return session.id
 
     def close_session(self, session: SessionId) -> None:
@@ -102,7 +87,7 @@ class Engine:
             self.cache.leave(chat.session)
 
     def fork(self, session: SessionId, after: MessageKey | None) -> SessionId:
-        """Begin a chat with the history of another up to the end of message `after` (None: the system prompt only).
+        """Begin a chat with the history of another up to the end of message `after` (None: nothing but the sinks).
 
         Nothing is copied or computed here: pages are found again when the new chat answers, see `again`. Raises
         EngineError when there is no such message.
@@ -110,11 +95,11 @@ class Engine:
         chat = self._idle(session)
         end = _end_of(chat.session, after)
         child = chat.session.up_to(SessionId(next(self._ids)), end)
-        self._chats[child.id] = _Chat(child, [user for user in chat.users if user <= end])
+        self._chats[child.id] = Chat(child, [user for user in chat.users if user <= end])
         return child.id
 
     def rewind(self, session: SessionId, after: MessageKey | None) -> None:
-        """Forget what came after message `after` (None: all but the system prompt), to regenerate or edit a turn.
+        """Forget what came after message `after` (None: all but the sinks), to regenerate or edit a turn.
 
         The chat's pages that are still of use are kept. Raises EngineError when there is no such message.
         """
@@ -124,15 +109,16 @@ class Engine:
             return
         chat.users = [user for user in chat.users if user <= end]
         if self.cache.admitted(chat.session):
-            self._resume(chat, end)
+            self._admission.resume(chat, end)
         else:
             told, chat.session = chat.session.told, chat.session.up_to(session, end)
             chat.session.told = min(told, chat.session.told)
 
     def swap_out(self, session: SessionId) -> None:
-        """Give the chat's pages back. Its history stays; at the next answer, full pages come back by copy as far as
-        the host tier holds them, and the rest is computed again."""
+        """Give the chat's pages back; a reading ends. Its history stays; at the next answer, full pages come back by
+        copy as far as the host tier holds them, and the rest is computed again."""
         chat = self._idle(session)
+        chat.reading = None
         if self.cache.admitted(chat.session):
             self.cache.leave(chat.session)
 
@@ -155,7 +141,7 @@ class Engine:
         """Append an answer given earlier (a reopened or forked chat)."""
         self._append(self._idle(session), key, self.model.template.answer, text)
 
-    def _append(self, chat: _Chat, key: MessageKey, piece: Piece, text: str) -> None:
+    def _append(self, chat: Chat, key: MessageKey, piece: Piece, text: str) -> None:
         content = self.model.template.content(text)
         chat.session.append(key, self.model.tokenizer.encode_message(piece.before, content, piece.after))
 
@@ -174,16 +160,17 @@ class Engine:
         """
         chat = self._idle(session)
         opening = self.model.tokenizer.encode(self.model.template.generation)
-        if not opening and not chat.session.pending:
+        if not opening and not chat.session.pending and chat.users[-1:] != [chat.session.end]:
             raise EngineError("there is nothing to answer in this chat: add a message first")
         for token, _ in params.logit_bias:
             if token >= self.model.config.vocab:
                 raise EngineError(f"logit_bias names token {token}; this model has {self.model.config.vocab} tokens")
         matcher = self._constraints.matcher(params.constraint) if params.constraint is not None else None
-        if priority is Priority.FOREGROUND and not self.cache.admitted(chat.session):
-            self._make_room(self._answering(Priority.BACKGROUND))
-            self._resume(chat, chat.session.end)
-        self._chats[session] = self._chats.pop(session)  # the most recently used last
+        chat.session.refuse_pinned(key)
+        self._admission.enter(chat, priority)
+        if not opening and not chat.session.pending and self.cache.admitted(chat.session):
+            self._admission.resume(chat, chat.session.end)  # it was read ahead to its end
+        chat.reading = None
         chat.session.append(key, opening)
         chat.answer = Answer(
             session=chat.session,
@@ -197,40 +184,29 @@ class Engine:
             priority=priority,
         )
 
+    def read(self, session: SessionId, priority: Priority = Priority.BACKGROUND) -> None:
+        """Begin to compute what waits in the chat, without an answer to it: a window that is rebuilt from text, or a
+        long prompt before it is asked for. `step` does the work and tells of it in PromptRead.
+
+        It is in nobody's way: in the background it waits for every answer, and makes room for it; an answer in the
+        same chat takes its place; the chat may be added to (that is read as well), forked, rewound and swapped out.
+        Nothing happens when nothing waits. Raises EngineError while the chat answers; in the foreground, PoolFullError
+        as `generate` does.
+        """
+        chat = self._idle(session)
+        if self.unread(session):
+            self._admission.enter(chat, priority)
+            chat.reading = Reading(priority)
+
     def cancel(self, session: SessionId) -> None:
-        """End the running answer before its next token; what was written stays in the window."""
-        answer = self._chat(session).answer
-        if answer is not None:
-            answer.cancelled = True
-
-    def _answering(self, priority: Priority) -> list[Session]:
-        answers = ((chat.session, chat.answer) for chat in self._chats.values())
-        return [session for session, answer in answers if answer is not None and answer.priority is priority]
-
-    def _background(self) -> list[Session]:
-        """Sessions that answer in the background, admitted as far as there is room beside those that answer."""
-        for session in self._answering(Priority.BACKGROUND):
-            if not self.cache.admitted(session) and self._make_room([]):
-                self._resume(self._chats[session.id], session.end)
-        return [session for session in self._answering(Priority.BACKGROUND) if self.cache.admitted(session)]
-
-    def _make_room(self, others: list[Session]) -> bool:
-        """Have room for one more chat: swap out the idle one that was unused for longest, or else one of `others`."""
-        idle = [chat.session for chat in self._chats.values() if chat.answer is None]
-        leaving = next((session for session in (*idle, *others) if self.cache.admitted(session)), None)
-        if not self.cache.pool.room and leaving is not None:
-            self.cache.leave(leaving)
-        return self.cache.pool.room > 0
-
-    def _resume(self, chat: _Chat, end: Position) -> None:
-        """Admit the chat anew with its history [0, end), of which what is known counts as computed."""
-        before = chat.session
-        chat.session = self.cache.resume(before, self.cache.find(before, end))
-        chat.session.told = min(before.told, chat.session.told)
+        """End the running answer before its next token; what was written stays in the window. A reading is over at
+        once."""
+        chat = self._chat(session)
+        chat.reading = None
         if chat.answer is not None:
-            chat.answer.moved_to(chat.session)
+            chat.answer.cancelled = True
 
-    def _go_back(self, chat: _Chat, end: Position) -> Session | None:
+    def _go_back(self, chat: Chat, end: Position) -> Session | None:
         """Forget what was computed from `end` on; the session as it is then, with at least one token to compute.
 
         None, changing nothing, when more than a page would have to be computed again.
@@ -238,16 +214,16 @@ class Engine:
         if end - self.cache.find(chat.session, end).position > self.config.page_size:
             return None
         told = chat.session.told
-        self._resume(chat, end)
+        self._admission.resume(chat, end)
         chat.session.told = told  # what is taken back was shown to nobody, and what left for it stays told
         return chat.session
 
-    def _chat(self, session: SessionId) -> _Chat:
+    def _chat(self, session: SessionId) -> Chat:
         if session not in self._chats:
             raise EngineError(f"there is no session {session}")
         return self._chats[session]
 
-    def _idle(self, session: SessionId) -> _Chat:
+    def _idle(self, session: SessionId) -> Chat:
         chat = self._chat(session)
         if chat.answer is not None:
             raise EngineError("this chat is still answering; stop the answer or wait for it")
@@ -257,12 +233,12 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """True while an answer is running."""
-        return any(chat.answer is not None for chat in self._chats.values())
+        """True while a chat answers or is read: `step` has work to do."""
+        return any(chat.priority is not None for chat in self._chats.values())
 
     def step(self) -> list[EngineEvent]:
         """One step: cancels, then every decoding chat's next token and one prefill chunk. Answers in the background
-        get steps in which no other answer is waiting.
+        get steps in which no other is waiting, and readings in the background those in which no answer is.
 
         When the model fails, its error comes through and the step's answers end; their chats can be asked again.
         """
@@ -270,7 +246,9 @@ class Engine:
         for chat in list(self._chats.values()):
             if chat.answer is not None and chat.answer.cancelled:
                 events += self._end(chat, chat.answer.finish(FinishReason.CANCELLED))
-        planned = schedule(self._answering(Priority.FOREGROUND) or self._background(), self.config.chunk_tokens)
+        planned = schedule(
+            self._admission.at_work(Priority.FOREGROUND) or self._admission.background(), self.config.chunk_tokens
+        )
         if not planned.tokens:
             return events
         planned = self._guessing(planned)
@@ -292,14 +270,18 @@ class Engine:
         """What a failed pass has written over is unknown: its sessions give up what nobody else holds."""
         for chat in [self._chats[session.id] for session in failed.sessions]:
             self.cache.leave(chat.session)
+            chat.reading = None
             if chat.answer is not None:
                 self._end(chat, [])
 
-    def _after(self, chat: _Chat, computed: Computed) -> list[EngineEvent]:
+    def _after(self, chat: Chat, computed: Computed) -> list[EngineEvent]:
         events: list[EngineEvent] = []
         session, answer = chat.session, chat.answer
         if computed.evicted is not None:
             events.append(TokensEvicted(session.id, computed.evicted))
+        if chat.reading is not None:
+            events.append(chat.reading.went_on(session, computed.count))
+            chat.reading = chat.reading if session.pending else None
         if answer is None:
             return events
         if answer.first_token_at is None:
@@ -311,7 +293,7 @@ class Engine:
             events += self._follow(chat, answer, computed.ahead)
         return events
 
-    def _take(self, chat: _Chat, answer: Answer, logits: Tensor) -> list[EngineEvent]:
+    def _take(self, chat: Chat, answer: Answer, logits: Tensor) -> list[EngineEvent]:
         written = answer.take(logits)
         self._time(chat, answer)
         ended = any(isinstance(event, AnswerFinished) for event in written)
@@ -326,7 +308,7 @@ class Engine:
                 return with_guess
         return planned
 
-    def _follow(self, chat: _Chat, answer: Answer, ahead: Ahead) -> list[EngineEvent]:
+    def _follow(self, chat: Chat, answer: Answer, ahead: Ahead) -> list[EngineEvent]:
         """Go on over guessed tokens as long as the answer draws them itself; their K and V are computed already."""
         events: list[EngineEvent] = []
         session, first = chat.session, chat.session.position
@@ -339,11 +321,11 @@ class Engine:
         answer.lookup.judge(len(ahead.tokens), session.position - first)
         return events
 
-    def _time(self, chat: _Chat, answer: Answer) -> None:
+    def _time(self, chat: Chat, answer: Answer) -> None:
         if answer.first_token_at is not None and answer.new_tokens > 1:
             chat.tokens_per_second = (answer.new_tokens - 1) / max(1e-9, time.perf_counter() - answer.first_token_at)
 
-    def _end(self, chat: _Chat, events: list[EngineEvent]) -> list[EngineEvent]:
+    def _end(self, chat: Chat, events: list[EngineEvent]) -> list[EngineEvent]:
         answer = chat.answer
         assert answer is not None
         chat.session.append(answer.key, self.model.tokenizer.encode(self.model.template.answer.after))
@@ -390,6 +372,10 @@ class Engine:
 
 def _end_of(session: Session, after: MessageKey | None) -> Position:
     end = session.boundary_after(after)
+    if end is None and any(span.key == after for span in session.pinned):
+        raise EngineError(
+            f"message {after} is pinned to this chat's window and stands before all others: name a message after it"
+        )
     if end is None:
         raise EngineError(
             f"this chat holds no message {after}: it was never said here, or before the chat was reopened"

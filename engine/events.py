@@ -23,7 +23,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PromptRead:
-    """`done` of `total` prompt tokens of this answer are computed."""
+    """`done` of `total` prompt tokens of an answer, or of a reading, are computed; a reading is over when all are."""
 
     session: SessionId
     done: int
@@ -64,22 +64,26 @@ EngineEvent = PromptRead | TextDelta | TokensEvicted | AnswerFinished
 
 @dataclass(frozen=True, slots=True)
 class VisibleMessage:
-    """How many of a message's computed tokens are in the window. `key` None is the system prompt (the sinks)."""
+    """How many of a message's computed tokens are in the window. `key` None is the system prompt; of that and of
+    `pinned` messages, which lie in the sinks as well, `total` counts those that wait to be computed too."""
 
     key: MessageKey | None
     visible: int
     total: int
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
     """What the model can see in one session, counted in its own tokens.
 
-    `position` counts every token computed so far; `evicted` those that are no longer visible.
+    `position` counts every token computed so far; `evicted` those that are no longer visible; `pinned_tokens` are those
+    of the sinks that are not the system prompt's.
     """
 
     quota_tokens: int
     sink_tokens: int
+    pinned_tokens: int
     ring_tokens: int
     visible_tokens: int
     position: int

@@ -33,12 +33,14 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What one session got from a step: logits after its last computed token `[vocab]`, and what left its window.
+    """What one session got from a step in which `count` of its tokens were computed: logits after the last of them
+    `[vocab]`, and what left its window.
 
     `ahead` are guesses; the session moves on over those that prove right.
     """
 
     session: Session
+    count: int
     logits: Tensor
     evicted: EvictedSpan | None
     ahead: Ahead | None = None
@@ -118,4 +120,4 @@ def _moved_on(part: Prefill, logits: Tensor, starts: list[Position]) -> Computed
     """The session past its own tokens, and what is known about guesses."""
     evicted = part.session.advance(part.count, starts[part.count - 1])
     ahead = Ahead(part.guess, logits[1:], starts[part.count :]) if part.guess else None
-    return Computed(part.session, logits[0], evicted, ahead)
+    return Computed(part.session, part.count, logits[0], evicted, ahead)

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
-from engine.types import MessageKey, PageId, PageKey, Position, SessionId, Slot
+from engine.types import EngineError, MessageKey, PageId, PageKey, Position, SessionId, Slot
 from engine.window import WindowShape, full_pages, page_edge, window_start
 
 NO_PAGE = PageId(-1)
@@ -51,6 +51,7 @@ class Session:
     page_pos: position of the first token that each page now holds, -1 while it holds none.
     past: tokens whose K and V were computed, from the first to the last: 4 bytes each, and cheap to copy.
     pending: tokens appended and not computed yet.
+    pinned: messages among the sinks, after the system prompt; `messages` and `spans` hold none of them.
     messages: every message, from the first.
     spans: messages from the one that the page edge cuts to the newest; the system prompt is not among them.
     start: first visible ring position, as of the last computed token.
@@ -68,6 +69,7 @@ class Session:
     pending: list[int] = field(default_factory=list)
     messages: list[MessageSpan] = field(default_factory=list)
     page_keys: list[PageKey] = field(default_factory=list)
+    pinned: tuple[MessageSpan, ...] = ()
     spans: list[MessageSpan] = field(init=False)
     start: Position = field(init=False)
     told: Position = field(init=False)
@@ -94,19 +96,25 @@ class Session:
         return min(self.position, self.shape.sinks) + max(0, self.position - self.start)
 
     def append(self, key: MessageKey | None, tokens: list[int]) -> None:
-        """Append tokens to message `key`, beginning it when the last message is another; None is the system prompt.
+        """Append tokens to message `key`, beginning it when the last message is another; None is for the sinks.
 
-        Empty `tokens` change nothing.
+        Empty `tokens` change nothing. Raises EngineError for the key of a pinned message.
         """
         if not tokens:
             return
         if key is not None:
+            self.refuse_pinned(key)
             if not self.messages or self.messages[-1].key != key:
                 span = MessageSpan(key, self.end, self.end)
                 self.messages.append(span)
                 self.spans.append(span)
             self.messages[-1].end = Position(self.end + len(tokens))
         self.pending.extend(tokens)
+
+    def refuse_pinned(self, key: MessageKey) -> None:
+        """Raise EngineError when `key` is a pinned message: a chat says a message once."""
+        if any(span.key == key for span in self.pinned):
+            raise EngineError(f"message {key} is pinned to this chat's window already: leave it out of the chat")
 
     def starts(self, first: Position, end: Position) -> list[Position]:
         """start(t) for each t in [first, end)."""
@@ -182,7 +190,7 @@ class Session:
         return [span.first - first for span in self.messages[low:high]]
 
     def boundary_after(self, key: MessageKey | None) -> Position | None:
-        """Where the history ends when `key` is its last message (None: the system prompt); None when there is none."""
+        """Where the history ends when `key` is its last message (None: the sinks); None when there is none."""
         if key is None:
             return Position(self.shape.sinks)
         return next((span.end for span in reversed(self.messages) if span.key == key), None)
@@ -212,6 +220,7 @@ class Session:
             past=self.tokens(NOTHING, computed),
             pending=self.tokens(computed, end).tolist(),
             messages=messages,
+            pinned=self.pinned,
             page_keys=self.page_keys[: full_pages(self.shape, end)],
         )
         session.told = session.window_at(Position(end - 1))

@@ -22,7 +22,7 @@ class EngineError(Exception):
 
 
 class QuotaError(EngineError):
-    """The system prompt leaves no room for a ring inside the quota."""
+    """The system prompt, or what is pinned, leaves no room for a ring inside the quota."""
 
 
 class PoolFullError(EngineError):

@@ -28,6 +28,7 @@ from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
 from engine.sampling.params import SamplingParams
 from engine.session import Session
+from engine.sinks import PinnedMessage, Role
 from engine.types import EngineError, MessageKey, PoolFullError, QuotaError, SessionId
 from tests.engine.helpers import one_sentence, poison
 from tests.engine.reference import Packing, reference_logits, visible
@@ -63,10 +64,19 @@ configs = st.sampled_from(
 )
 
 
+SPEAKERS = {Role.USER: "user", Role.ANSWER: "assistant"}
+
+
+def rendered_length(speaker: str, text: str) -> int:
+    """Tokens of a message: each of its bytes, and the two special tokens around it."""
+    return len(f"<{speaker}\n{text}>\n".encode())
+
+
 @dataclass
 class Running:
     """An answer being written: where its tokens begin, and what it has shown."""
 
+    key: MessageKey
     params: SamplingParams
     prompt_tokens: int
     priority: Priority
@@ -76,15 +86,26 @@ class Running:
 
 @dataclass
 class Chat:
-    """What the test knows about a session."""
+    """What the test knows about a session. `sinks` counts the tokens of `system` and of `pinned`; `said` are all
+    messages."""
 
-    system: int
-    keys: list[str] = field(default_factory=list)
+    sinks: int
+    system: str
+    pinned: list[PinnedMessage] = field(default_factory=list)
+    said: list[PinnedMessage] = field(default_factory=list)
     running: Running | None = None
+    reading: Priority | None = None
     next_evicted: int = 0
     gone: list[str] = field(default_factory=list)
     seen: Session | None = None
     seen_at: int = 0
+
+    @property
+    def turn(self) -> int | None:
+        """0 goes before 1, and that before 2: in front, answering in the background, being read there."""
+        if self.running:
+            return None if self.running.cancelled else int(self.running.priority is Priority.BACKGROUND)
+        return None if self.reading is None else 2 * int(self.reading is Priority.BACKGROUND)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -100,8 +121,8 @@ class EngineMachine(RuleBasedStateMachine):
         history, append = self.history, Session.append
 
         def recording(session: Session, key: MessageKey | None, tokens: list[int]) -> None:
-            history[session.id] += [(key, token) for token in tokens]
             append(session, key, tokens)
+            history[session.id] += [(key, token) for token in tokens]
 
         self.recorder = patch.object(Session, "append", recording)
         self.recorder.start()
@@ -127,27 +148,76 @@ class EngineMachine(RuleBasedStateMachine):
         self.memory = (pages.k.data_ptr(), pages.v.data_ptr(), pages.k.shape, pages.v.shape)
 
     @precondition(lambda self: len(self.chats) < self.engine.config.sessions + 2)
-    @rule(system=systems)
-    def open_session(self, system: str) -> None:
-        config, tokens = self.engine.config, len(f"<system\n{system}>\n")
-        sink_pages = -(-tokens // config.page_size)
-        if config.quota_tokens // config.page_size - sink_pages < 2:
-            self.refused(QuotaError, partial(self.engine.open_session, system))
-        else:
-            session = self.engine.open_session(system)
-            assert session not in self.chats
-            self.chats[session] = Chat(tokens, next_evicted=tokens)
-            assert self.engine.window(session).sink_tokens == tokens
+    @rule(system=systems, pinned=st.lists(st.tuples(st.sampled_from(Role), texts), max_size=2))
+    def open_session(self, system: str, pinned: list[tuple[Role, str]]) -> None:
+        self.opened(system, [PinnedMessage(self.key(), role, text) for role, text in pinned])
+
+    def opened(self, system: str, pinned: list[PinnedMessage]) -> SessionId | None:
+        """A new session; None when its sinks leave too little of the quota to the ring, and it was refused."""
+        page, pages = self.engine.config.page_size, self.engine.config.quota_tokens // self.engine.config.page_size
+        alone = rendered_length("system", system)
+        taken = sum(rendered_length(SPEAKERS[message.role], message.text) for message in pinned)
+        if pages - -(-(alone + taken) // page) < 2 or taken > pages * page // 2:
+            self.refused(QuotaError, partial(self.engine.open_session, system, pinned))
+            return None
+        session = self.engine.open_session(system, pinned)
+        assert session not in self.chats
+        self.chats[session] = Chat(alone + taken, system, pinned, list(pinned), next_evicted=alone + taken)
+        assert self.engine.window(session).sink_tokens == alone + taken
+        assert self.engine.window(session).pinned_tokens == taken
+        return session
+
+    @precondition(lambda self: self.chats)
+    @rule(data=st.data(), priority=st.sampled_from(Priority))
+    def pin(self, data: st.DataObject, priority: Priority) -> None:
+        """The same messages, others of them pinned: a session that is fed from text and read before it is asked."""
+        before = self.pick(data)
+        chat = self.chats[before]
+        if chat.running:
+            return
+        chosen = data.draw(st.lists(st.sampled_from(chat.said), max_size=2, unique=True)) if chat.said else []
+        pinned = [message for message in chat.said if message in chosen]
+        session = self.opened(chat.system, pinned)
+        if session is None:
+            return
+        for message in chat.said:
+            if message not in pinned:
+                self.add(session, message)
+        self.engine.close_session(before)
+        del self.chats[before]
+        self.begin_reading(session, priority)
 
     @precondition(lambda self: self.chats)
     @rule(data=st.data(), text=texts, answer=st.booleans())
     def say(self, data: st.DataObject, text: str, answer: bool) -> None:
         session = self.pick(data)
-        add = self.engine.add_answer if answer else self.engine.add_user
-        if self.chats[session].running:
-            self.refused(EngineError, partial(add, session, self.key(None), text))
+        chat, message = self.chats[session], PinnedMessage(self.key(), Role.ANSWER if answer else Role.USER, text)
+        if chat.running:
+            self.refused(EngineError, partial(self.add, session, message))
+        elif chat.pinned and data.draw(st.booleans()):
+            self.refused(EngineError, partial(self.add, session, chat.pinned[-1]))
         else:
-            add(session, self.key(session), text)
+            self.add(session, message)
+
+    def add(self, session: SessionId, message: PinnedMessage) -> None:
+        add = self.engine.add_answer if message.role is Role.ANSWER else self.engine.add_user
+        add(session, message.key, message.text)
+        self.chats[session].said.append(message)
+
+    @precondition(lambda self: self.chats)
+    @rule(data=st.data(), priority=st.sampled_from(Priority))
+    def read(self, data: st.DataObject, priority: Priority) -> None:
+        self.begin_reading(self.pick(data), priority)
+
+    def begin_reading(self, session: SessionId, priority: Priority) -> None:
+        if self.chats[session].running:
+            self.refused(EngineError, partial(self.engine.read, session, priority))
+        elif priority is Priority.FOREGROUND and not self.admitted(session) and self.full():
+            self.refused(PoolFullError, partial(self.engine.read, session, priority))
+        else:
+            waits = self.engine.unread(session) > 0
+            self.engine.read(session, priority)
+            self.chats[session].reading = priority if waits else None
 
     @precondition(lambda self: self.chats)
     @rule(data=st.data(), params=sampling, priority=st.sampled_from([*Priority, Priority.FOREGROUND]))
@@ -155,19 +225,21 @@ class EngineMachine(RuleBasedStateMachine):
         session = self.pick(data)
         chat = self.chats[session]
         if chat.running:
-            self.refused(EngineError, partial(self.engine.generate, session, self.key(None), params))
+            self.refused(EngineError, partial(self.engine.generate, session, self.key(), params))
         elif priority is Priority.FOREGROUND and not self.admitted(session) and self.full():
-            self.refused(PoolFullError, partial(self.engine.generate, session, self.key(None), params))
+            self.refused(PoolFullError, partial(self.engine.generate, session, self.key(), params))
         else:
-            self.engine.generate(session, self.key(session), params, priority)
+            key = self.key()
+            self.engine.generate(session, key, params, priority)
             prompt = len(self.history[session]) - self.engine.window(session).position
-            chat.running = Running(params, prompt, priority)
+            chat.running, chat.reading = Running(key, params, prompt, priority), None
 
     @precondition(lambda self: self.chats)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         session = self.pick(data)
         self.engine.cancel(session)
+        self.chats[session].reading = None
         if self.chats[session].running:
             self.chats[session].running.cancelled = True
 
@@ -178,10 +250,12 @@ class EngineMachine(RuleBasedStateMachine):
         if self.chats[session].running:
             self.refused(EngineError, partial(self.engine.fork, session, None))
             return
-        self.refused(EngineError, partial(self.engine.fork, session, MessageKey("never said")))
+        for key in (MessageKey("never said"), *(message.key for message in self.chats[session].pinned)):
+            self.refused(EngineError, partial(self.engine.fork, session, key))
         after = self.pick_message(data, session)
         child = self.engine.fork(session, after)
-        self.chats[child] = Chat(self.chats[session].system, next_evicted=self.chats[session].system)
+        chat = self.chats[session]
+        self.chats[child] = Chat(chat.sinks, chat.system, chat.pinned, next_evicted=chat.sinks)
         self.cut(session, child, after)
 
     @precondition(lambda self: self.chats)
@@ -191,7 +265,8 @@ class EngineMachine(RuleBasedStateMachine):
         if self.chats[session].running:
             self.refused(EngineError, partial(self.engine.rewind, session, None))
             return
-        self.refused(EngineError, partial(self.engine.rewind, session, MessageKey("never said")))
+        for key in (MessageKey("never said"), *(message.key for message in self.chats[session].pinned)):
+            self.refused(EngineError, partial(self.engine.rewind, session, key))
         after = self.pick_message(data, session)
         self.engine.rewind(session, after)
         self.cut(session, session, after)
@@ -205,6 +280,7 @@ class EngineMachine(RuleBasedStateMachine):
             return
         before = self.engine.window(session)
         self.engine.swap_out(session)
+        self.chats[session].reading = None
         assert self.engine.window(session) == before
         assert 0 <= self.engine.unread(session) <= len(self.history[session])
 
@@ -234,13 +310,10 @@ class EngineMachine(RuleBasedStateMachine):
     # --- what must hold ---
 
     def one_step(self) -> None:
-        answers = [c.running for c in self.chats.values() if c.running and not c.running.cancelled]
-        front = [running for running in answers if running.priority is Priority.FOREGROUND]
+        turns = {session: turn for session, chat in self.chats.items() if (turn := chat.turn) is not None}
         for event in self.engine.step():
+            assert turns.get(event.session, -1) in (-1, min(turns.values(), default=-1))
             self.seen(event)
-            running = self.chats[event.session].running
-            if front and running and not running.cancelled:
-                assert running.priority is Priority.FOREGROUND
         self.poison()
 
     def seen(self, event: EngineEvent) -> None:
@@ -252,10 +325,14 @@ class EngineMachine(RuleBasedStateMachine):
                 chat.next_evicted = span.last + 1
                 chat.gone += span.messages
                 assert chat.gone == self.keys_before(session, chat.next_evicted)
-            case PromptRead(_, done, total):
-                assert chat.running
+            case PromptRead(session, done, total):
                 assert 0 < done <= total
-                chat.running.prompt_tokens = total
+                if chat.running:
+                    chat.running.prompt_tokens = total
+                else:
+                    assert chat.reading
+                    assert total - done == self.engine.unread(session)
+                    chat.reading = chat.reading if done < total else None
             case TextDelta(_, text):
                 assert chat.running
                 assert text
@@ -264,6 +341,7 @@ class EngineMachine(RuleBasedStateMachine):
             case AnswerFinished():
                 assert chat.running
                 self.finished(event, chat, chat.running)
+                chat.said.append(PinnedMessage(chat.running.key, Role.ANSWER, event.text))
                 chat.running = None
 
     def finished(self, event: AnswerFinished, chat: Chat, running: Running) -> None:
@@ -295,7 +373,7 @@ class EngineMachine(RuleBasedStateMachine):
         want = reference_logits(
             self.tiny.theirs,
             tokens,
-            sinks=chat.system,
+            sinks=chat.sinks,
             page=shape.page_size,
             ring=shape.ring_pages,
             message_starts=self.message_starts(event.session),
@@ -320,6 +398,7 @@ class EngineMachine(RuleBasedStateMachine):
         pages, stats = self.engine.pages, self.engine.cache.pool.stats()
         assert (pages.k.data_ptr(), pages.v.data_ptr(), pages.k.shape, pages.v.shape) == self.memory
         assert stats.free + stats.private + stats.shared == stats.total == pages.count
+        assert self.engine.busy == any(chat.running or chat.reading for chat in self.chats.values())
         admitted = sum(self.admitted(session) for session in self.chats)
         assert admitted + self.engine.cache.pool.room == self.engine.config.sessions
 
@@ -331,15 +410,20 @@ class EngineMachine(RuleBasedStateMachine):
             assert window.visible_tokens == window.position - window.evicted
             assert window.visible_tokens == len(self.engine.visible_positions(session))
             assert window.visible_tokens <= window.quota_tokens <= self.engine.config.quota_tokens
-            told = window.evicted <= chat.next_evicted - chat.system
+            told = window.evicted <= chat.next_evicted - chat.sinks
             assert told or self.came_back(session), (
                 "what left the window when a chat came back is told with its next token"
             )
             assert window.position <= len(self.history[session])
             assert window.until_eviction >= 0
-            assert all(0 < message.visible <= message.total for message in window.messages[1:])
-            shown = {message.key for message in window.messages[1:]}
-            gone = self.keys_before(session, chat.system + window.evicted)
+            pinned, ring = window.messages[1 : len(chat.pinned) + 1], window.messages[len(chat.pinned) + 1 :]
+            assert [(m.key, m.pinned) for m in pinned] == [(message.key, True) for message in chat.pinned]
+            assert sum(m.total for m in pinned) == window.pinned_tokens
+            assert window.messages[0].total + window.pinned_tokens == window.sink_tokens == chat.sinks
+            assert set(self.engine.whole_messages(session, 5)) >= {message.key for message in chat.pinned}
+            assert all(0 < message.visible <= message.total and not message.pinned for message in ring)
+            shown = {message.key for message in ring}
+            gone = self.keys_before(session, chat.sinks + window.evicted)
             assert shown.isdisjoint(gone)
             assert set(gone) <= set(chat.gone) or not told
             computed = {key for key, _ in self.history[session][: window.position] if key is not None}
@@ -355,16 +439,17 @@ class EngineMachine(RuleBasedStateMachine):
         return self.engine.cache.admitted(self.engine._chats[session].session)
 
     def full(self) -> bool:
-        """Whether answers that wait for nobody hold all the room there is."""
-        front = [s for s, c in self.chats.items() if c.running and c.running.priority is Priority.FOREGROUND]
-        return len(front) == self.engine.config.sessions
+        """Whether chats at work that wait for nobody hold all the room there is."""
+        work = [chat.running.priority if chat.running else chat.reading for chat in self.chats.values()]
+        return work.count(Priority.FOREGROUND) == self.engine.config.sessions
 
     def cut(self, session: SessionId, other: SessionId, after: MessageKey | None) -> None:
         """`other` has the history of `session` up to the end of a message."""
         history, keys = self.history[session], [key for key, _ in self.history[session]]
-        system = self.chats[session].system
-        end = system if after is None else len(keys) - keys[::-1].index(after)
+        chat = self.chats[session]
+        end = chat.sinks if after is None else len(keys) - keys[::-1].index(after)
         self.history[other] = history[:end]
+        self.chats[other].said = [said for said in chat.said if said in chat.pinned or said.key in keys[:end]]
         left = self.window_begins(other)
         told = self.chats[other].next_evicted if other == session else left
         self.chats[other].next_evicted = min(told, left)
@@ -396,12 +481,9 @@ class EngineMachine(RuleBasedStateMachine):
     def pick(self, data: st.DataObject) -> SessionId:
         return data.draw(st.sampled_from(sorted(self.chats)))
 
-    def key(self, session: SessionId | None) -> MessageKey:
+    def key(self) -> MessageKey:
         self.messages += 1
-        key = MessageKey(f"m{self.messages}")
-        if session is not None:
-            self.chats[session].keys.append(key)
-        return key
+        return MessageKey(f"m{self.messages}")
 
     def keys_before(self, session: SessionId, position: int) -> list[str]:
         """Messages, in order, whose every token stands before `position`."""

@@ -1,0 +1,74 @@
+"""Who holds pages: chats come in at the cost of their quota, and others make room for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.answer import Answer, Priority
+from engine.cache.kv_cache import KvCache
+from engine.reading import Reading
+from engine.session import Session
+from engine.types import Position, SessionId
+
+
+@dataclass(slots=True)
+class Chat:
+    """A session with what the engine knows about it. `users` are the ends of its user messages."""
+
+    session: Session
+    users: list[Position] = field(default_factory=list)
+    answer: Answer | None = None
+    reading: Reading | None = None
+    tokens_per_second: float = 0.0
+
+    @property
+    def priority(self) -> Priority | None:
+        """Of its answer or its reading; None when it is idle."""
+        work = self.answer or self.reading
+        return None if work is None else work.priority
+
+
+class Admission:
+    """Lets the sessions of `chats` in and out of the cache; the least recently used of them is the first."""
+
+    def __init__(self, cache: KvCache, chats: dict[SessionId, Chat]) -> None:
+        self._cache, self._chats = cache, chats
+
+    def enter(self, chat: Chat, priority: Priority) -> None:
+        """The chat is about to answer or to be read. In the background it comes in when its turn does, see
+        `background`. Raises PoolFullError when every admitted chat is at work in the foreground."""
+        if priority is Priority.FOREGROUND and not self._cache.admitted(chat.session):
+            self._make_room(self.at_work(Priority.BACKGROUND))
+            self.resume(chat, chat.session.end)
+        self._chats[chat.session.id] = self._chats.pop(chat.session.id)
+
+    def at_work(self, priority: Priority) -> list[Session]:
+        """Sessions that answer or are read with this priority."""
+        return [chat.session for chat in self._chats.values() if chat.priority is priority]
+
+    def background(self) -> list[Session]:
+        """Sessions that answer in the background, or else those that are read in it, admitted as far as there is room
+        beside those that answer."""
+        waiting = [chat for chat in self._chats.values() if chat.priority is Priority.BACKGROUND]
+        answering = [chat for chat in waiting if chat.answer is not None]
+        read = [chat.session for chat in waiting if chat.answer is None]
+        for chat in answering or waiting:
+            if not self._cache.admitted(chat.session) and self._make_room(read if answering else []):
+                self.resume(chat, chat.session.end)
+        return [chat.session for chat in answering or waiting if self._cache.admitted(chat.session)]
+
+    def _make_room(self, others: list[Session]) -> bool:
+        """Have room for one more chat: swap out the idle one that was unused for longest, or else one of `others`."""
+        idle = [chat.session for chat in self._chats.values() if chat.priority is None]
+        leaving = next((session for session in (*idle, *others) if self._cache.admitted(session)), None)
+        if not self._cache.pool.room and leaving is not None:
+            self._cache.leave(leaving)
+        return self._cache.pool.room > 0
+
+    def resume(self, chat: Chat, end: Position) -> None:
+        """Admit the chat anew with its history [0, end), of which what is known counts as computed."""
+        before = chat.session
+        chat.session = self._cache.resume(before, self._cache.find(before, end))
+        chat.session.told = min(before.told, chat.session.told)
+        if chat.answer is not None:
+            chat.answer.moved_to(chat.session)
