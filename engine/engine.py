@@ -350,13 +350,17 @@ class Engine:
         return visible_positions(self._chat(session).session)
 
     def stats(self) -> EngineStats:
-        """Pages by state, what is known of past windows, and how much computing that has saved."""
+        """Pages by state and format, the windows there are, what is known of past ones and how much computing that
+        has saved."""
+        pages = self.cache.pool.stats()
         return EngineStats(
-            pages=self.cache.pool.stats(),
+            pages=pages,
+            kv_format=self.config.kv_format,
+            as_computed=self.pages.as_computed(pages.total - pages.free),
             known=self.cache.prefix.stats(),
             page_bytes=self.pages.page_bytes,
             chats=len(self._chats),
-            admitted=self.config.sessions - self.cache.pool.room,
+            windows=tuple(self.window(session) for session in self._chats if self.admitted(session)),
             computed_tokens=self._computed_tokens,
             found_tokens=self.cache.found_tokens,
         )

@@ -127,6 +127,10 @@ class PackedPages(Pages):
         """Host memory for `count` packed pages, `[count, page_bytes]`."""
         return torch.empty((count, self.page_bytes), dtype=torch.uint8, pin_memory=self.k.device.type == "cuda")
 
+    def as_computed(self, held: int) -> int:
+        """How many of the pages that are held lie in frames."""
+        return len(self._frame_of)
+
     def image_parts(self, page: PageId) -> int:
         """How many images a page takes: one that is kept as computed takes several."""
         held = sum(memory.nbytes for memory in self._memory(page))

@@ -63,6 +63,10 @@ class Pages:
     def forget(self, page: PageId) -> None:
         """The page as computed is not needed any more: it is free, or kept in another form."""
 
+    def as_computed(self, held: int) -> int:
+        """How many of `held` pages lie in the model's type."""
+        return held
+
     def image_parts(self, page: PageId) -> int:
         """How many images the page takes."""
         return 1

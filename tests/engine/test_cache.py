@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.cache.formats.kv_format import KvFormat
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished, TokensEvicted
@@ -86,7 +87,8 @@ def test_the_stats_are_counts(tiny: Tiny) -> None:
     engine = engine_of(tiny)
     session, _ = talk(engine, 5)
     before, position = engine.stats(), engine.window(session).position
-    assert (before.chats, before.admitted, before.found_tokens) == (1, 1, 0)
+    assert (before.chats, before.windows, before.found_tokens) == (1, (engine.window(session),), 0)
+    assert before.as_computed == before.pages.total - before.pages.free
     assert before.computed_tokens == position
     assert before.pages.free + before.pages.private + before.pages.shared == before.pages.total == 24
     assert before.known.image_bytes == before.known.images * before.page_bytes
@@ -96,6 +98,17 @@ def test_the_stats_are_counts(tiny: Tiny) -> None:
     assert after.found_tokens > 0
     history = engine._chats[SessionId(2)].session.position
     assert after.computed_tokens + after.found_tokens == before.computed_tokens + history
+
+
+def test_packed_pages_are_told_from_those_as_computed(tiny: Tiny) -> None:
+    config = EngineConfig(96, PAGE, kv_format=KvFormat.INT8)
+    engine = Engine(replace(tiny.ours, stop_ids=frozenset()), config)
+    session, _ = talk(engine, 5)
+    window, stats = engine.window(session), engine.stats()
+    being_written = (window.position - window.sink_tokens) % PAGE > 0
+    assert stats.kv_format is KvFormat.INT8
+    assert stats.as_computed == -(-window.sink_tokens // PAGE) + being_written
+    assert stats.pages.total - stats.pages.free == 96 // PAGE
 
 
 def test_regenerate_and_edit_compute_at_most_a_page_again(tiny: Tiny) -> None:

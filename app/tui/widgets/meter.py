@@ -104,12 +104,19 @@ def long_facts(view: WindowView) -> str:
             f"Read so far      {plural(view.position, 'token')}",
             f"Evicted          {plural(view.evicted_tokens, 'token')}, kept as text",
             f"Page             {plural(view.page_size, 'token')}; the next is recycled in "
-            f"{plural(view.next_eviction_tokens, 'token')}",
+            f"{plural(view.next_eviction_tokens, 'token')}{_in_time(view)}",
             f"Past windows     {megabytes(view.host_bytes)} of {megabytes(view.host_capacity_bytes)}, off the device",
             f"Found again      {plural(view.found_tokens, 'token')} of all chats, not computed anew",
             f"Speed            {view.tokens_per_second:.1f} tokens/s",
         )
     )
+
+
+def _in_time(view: WindowView) -> str:
+    """How long that is at the speed of the last answer."""
+    if not view.tokens_per_second:
+        return ""
+    return f", {view.next_eviction_tokens / view.tokens_per_second:.1f} s of writing"
 
 
 class Meter(Widget):

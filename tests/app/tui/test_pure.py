@@ -99,6 +99,7 @@ class TestMeter:
         told = long_facts(window([100, 100]))
         assert "ring           200 of 482 tokens" in told
         assert "Past windows     1.0 MB of 2.0 MB" in told
+        assert "the next is recycled in 7 tokens, 0.8 s of writing" in told
         assert "Found again      31 tokens" in told
 
 
