@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from kernels import paged_attention
+from kernels import paged_attention, rms_norm
 from kernels.runtime import INTERPRETED, MISSING, CompileCase
 
 SHARED_KB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
@@ -50,7 +50,8 @@ class Report:
 
 def cases() -> Iterator[CompileCase]:
     """Every specialisation of every kernel; a new kernel file adds its `compile_cases` here."""
-    yield from paged_attention.compile_cases()
+    for kernels_of in (paged_attention, rms_norm):
+        yield from kernels_of.compile_cases()
 
 
 def build(case: CompileCase, target: int) -> Report:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernels.arguments import FLOATS, Layout, expect, expect_dims, expect_float
 from kernels.runtime import CompileCase, ceil_div, dot, jit, next_power_of_two, require, tl
 
 MAX_SPLITS = 128
@@ -34,7 +35,6 @@ _TILE_BYTES = 8 * 1024
 """Of K, and of V. Compiled for head_dim 128 that is 69 to 88 registers and 37 KB of shared memory, so two programs fit
 on every target; 16 KB tiles take 90 to 141 registers and 70 KB, which leaves room for one on sm_86, 89 and 120."""
 _MERGE_COLUMNS = 64
-_TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 @jit
@@ -310,12 +310,10 @@ def _check(
         ("k_pages", k_pages, "[kv_heads, pages, page_size, head_dim]"),
         ("page_table", page_table, "[sessions, table_len]"),
     ):
-        if tensor.ndim != dims.count(",") + 1 or 0 in tensor.shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: expected {dims}, none of them 0")
+        expect_dims(name, tensor, dims)
     sessions, q_heads, head_dim = q_window.shape
     kv_heads, _, page_size, _ = k_pages.shape
-    if q_window.dtype not in _TYPES:
-        raise ValueError(f"q_window is {q_window.dtype}: expected float32, float16 or bfloat16")
+    expect_float("q_window", q_window)
     if q_heads % kv_heads:
         raise ValueError(f"q_window has {q_heads} heads: expected a multiple of the {kv_heads} heads of k_pages")
 
@@ -333,15 +331,8 @@ def _check(
         ("start", start, (sessions,), torch.int64),
         ("position", position, (sessions,), torch.int64),
     ):
-        if tuple(tensor.shape) != size:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: expected {size}")
-        if tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tensor.dtype}: expected {dtype}")
-        if tensor.device != q_window.device:
-            raise ValueError(f"{name} is on {tensor.device}: expected {q_window.device}, where q_window is")
-        strided = name.endswith("_pages")
-        if not (tensor.stride(-1) == 1 if strided else tensor.is_contiguous()):
-            raise ValueError(f"{name} is not contiguous{' in its last dimension' if strided else ''}")
+        layout = Layout.ROWS if name.endswith("_pages") else Layout.DENSE
+        expect(name, tensor, size, dtype, ("q_window", q_window), layout)
     return _Shape(sessions, q_heads, kv_heads, page_size, head_dim, page_table.shape[1])
 
 
@@ -367,11 +358,11 @@ def compile_cases() -> Iterator[CompileCase]:
         (bf16, 256, 64, 2, 8, True), (fp32, 64, 64, 3, 8, False),
     ):  # fmt: skip
         tiling = _Tiling.of(head_dim, page_size, dtype.itemsize)
-        values = f"*{_TYPES[dtype]}:16"
+        values = f"*{FLOATS[dtype]}:16"
         output = "*fp32:16" if splits > 1 else values
         strides = ("i32:16", "i32:16", "i32:16")
         yield CompileCase(
-            f"decode_split {_TYPES[dtype]} d{head_dim} page{page_size} group{group} splits{splits}{' capped' * capped}",
+            f"decode_split {FLOATS[dtype]} d{head_dim} page{page_size} group{group} splits{splits}{' capped' * capped}",
             _decode_split,
             dict.fromkeys(("q_window", "q_sink", "k_pages", "v_pages"), values)
             | {"page_table": "*i32:16"}

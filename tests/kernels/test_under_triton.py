@@ -12,12 +12,12 @@ import pytest
 import torch
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-CASES = Path(__file__).with_name("paged_attention_cases.py")
+CASES = sorted(str(file) for file in Path(__file__).parent.glob("*_cases.py"))
 
 
 def run(marker: str, interpret: str) -> None:
     """Run the cases that `marker` selects; a failure shows the other process's report."""
-    command = [sys.executable, "-m", "pytest", str(CASES), "-q", "-m", marker, "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *CASES, "-q", "-m", marker, "-p", "no:cacheprovider"]
     environment = os.environ | {"TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"}
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
