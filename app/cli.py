@@ -11,6 +11,7 @@ from typer._click.exceptions import ClickException  # typer carries its own copy
 
 from app.errors import PersonError
 from app.guard import INTERRUPTED, MISUSED, complain, guarded
+from app.policy import EXPLAINED
 from app.settings import Settings, load_settings, overridden
 
 
@@ -51,6 +52,7 @@ def main_options(
     kv_format: Annotated[
         str | None, typer.Option(help="How full pages are kept: auto, int8, k8v4, int4 or tq3.")
     ] = None,
+    policy: Annotated[str | None, typer.Option(help=EXPLAINED)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     threads: Annotated[int | None, typer.Option(help="Processor threads for the model.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest word.")] = None,
@@ -71,6 +73,7 @@ def main_options(
         "weights": weights,
         "window_tokens": window,
         "kv_format": kv_format,
+        "policy": policy,
         "device": device,
         "threads": threads,
         "temperature": temperature,

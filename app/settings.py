@@ -18,6 +18,7 @@ from typing import Any, cast
 from app.errors import PersonError
 from app.host.sampling import Constraint, Sampling
 from app.models.kv_format import KvFormat
+from app.policy import EXPLAINED, Policy
 
 ENV_PREFIX = "AIOS_CHAT_"
 NOT_OPTIONS = frozenset({"AIOS_CHAT_HOME"})
@@ -111,8 +112,8 @@ def _one_of(values: tuple[int, ...]) -> Kind:
     return Kind("one of " + ", ".join(map(str, values)), read)
 
 
-def _kv_format(raw: object) -> object:
-    return KvFormat(str(raw).lower())
+def _member(of: type[StrEnum]) -> Kind:
+    return Kind("one of " + ", ".join(of), lambda raw: of(str(raw).lower()))
 
 
 def _switch(raw: object) -> object:
@@ -131,7 +132,8 @@ def _texts(raw: object) -> object:
 TEXT = Kind("a text that is not empty", _text)
 TEXTS = Kind("a text that is not empty, or a list of such texts", _texts)
 SWITCH = Kind("on or off", _switch)
-KV_FORMAT = Kind("one of " + ", ".join(KvFormat), _kv_format)
+KV_FORMAT = _member(KvFormat)
+POLICY = _member(Policy)
 
 
 def _option(default: object, kind: Kind, help: str, *, shown: str = "") -> Any:  # noqa: A002
@@ -183,6 +185,7 @@ class Settings:
         "How full pages are kept: auto is the model's own type; int8, k8v4, int4 and tq3 hold more tokens in the same "
         "memory, each less exactly than the one before (docs/kv-formats.md).",
     )
+    policy: Policy = _option(Policy.ROUND_ROBIN, POLICY, EXPLAINED)  # noqa: RUF009 - it returns a field
     sessions: int = _option(2, _whole(1, 64), "Chats that keep a window at the same time.")
     host_mib: int = _option(
         256,

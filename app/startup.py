@@ -70,6 +70,7 @@ class Startup:
                 quota_tokens=settings.window_tokens,
                 page_size=settings.page_size,
                 kv_format=settings.kv_format.value,
+                policy=settings.policy.value,
                 sessions=settings.sessions,
                 device=settings.device,
                 threads=settings.threads,

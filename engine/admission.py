@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from engine.answer import Answer, Priority
+from engine.answer import Priority
 from engine.cache.kv_cache import KvCache
-from engine.reading import Reading
+from engine.chat import Chat
 from engine.session import Session
 from engine.types import Position, SessionId
-
-
-@dataclass(slots=True)
-class Chat:
-    """A session with what the engine knows about it. `users` are the ends of its user messages."""
-
-    session: Session
-    users: list[Position] = field(default_factory=list)
-    answer: Answer | None = None
-    reading: Reading | None = None
-    tokens_per_second: float = 0.0
-
-    @property
-    def priority(self) -> Priority | None:
-        """Of its answer or its reading; None when it is idle."""
-        work = self.answer or self.reading
-        return None if work is None else work.priority
 
 
 class Admission:
@@ -68,6 +49,8 @@ class Admission:
     def resume(self, chat: Chat, end: Position) -> None:
         """Admit the chat anew with its history [0, end), of which what is known counts as computed."""
         before = chat.session
+        if self._cache.admitted(before) or self._cache.pool.room:  # else it is refused and stays as it is
+            before.drop_before(before.floor_at(end))
         chat.session = self._cache.resume(before, self._cache.find(before, end))
         chat.session.told = min(before.told, chat.session.told)
         if chat.answer is not None:

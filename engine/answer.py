@@ -76,12 +76,12 @@ class Answer:
     @property
     def prompt_left(self) -> int:
         """Prompt tokens that are not computed yet."""
-        return 0 if self.first_token_at is not None else len(self.session.pending)
+        return 0 if self.first_token_at is not None else self.session.unread
 
     def moved_to(self, session: Session) -> None:
         """The chat was swapped out and is back; what it computes again counts as prompt until the first new token."""
         if self.first_token_at is None:
-            self.prompt_tokens += len(session.pending) - len(self.session.pending)
+            self.prompt_tokens += session.unread - self.session.unread
         self.session = session
 
     def guess(self, most: int) -> list[int]:

@@ -127,7 +127,7 @@ def prefill_chunk(pages: PackedPages, session: Session, seen: list[Sight], devic
         window_runs = runs(pages, session, start, first)
     # Packed are the pages that are full by the end of the chunk, from the one that its first token is in.
     filled = [n for n in range(full_pages(shape, first), full_pages(shape, end)) if n >= kept]
-    low, high = (page_bounds(shape, filled[0])[0], page_bounds(shape, filled[-1])[1]) if filled else (first, first)
+    low, high = (session.held(filled[0])[0], page_bounds(shape, filled[-1])[1]) if filled else (first, first)
     begun = runs(pages, session, low, first) if low < first else []
     own = torch.arange(first, end)
     to_frame = (own < low) | (own >= high)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cache.formats.kv_format import KvFormat
+from engine.policy import Policy
 from engine.types import EngineError, QuotaError
 
 MIN_RING_PAGES = 2
@@ -18,7 +19,7 @@ class EngineConfig:
     `chunk_tokens` is the longest prefill chunk: it bounds how long a running answer or a cancel waits. `host_bytes`
     of ordinary memory keep the images of pages that left a window or whose chat was swapped out. `guess_tokens`, up to
     so many at once, are guessed from what was said before and checked in one pass (see lookup.py); 0 for none.
-    `kv_format` is how full pages are kept.
+    `kv_format` is how full pages are kept, `policy` what leaves a full window.
     """
 
     quota_tokens: int
@@ -28,6 +29,7 @@ class EngineConfig:
     host_bytes: int = 0
     guess_tokens: int = 0
     kv_format: KvFormat = KvFormat.AUTO
+    policy: Policy = Policy.ROUND_ROBIN
 
     def __post_init__(self) -> None:
         if self.page_size < 1 or self.sessions < 1 or self.chunk_tokens < 1:

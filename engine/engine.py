@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor
 
-from engine.admission import Admission, Chat
+from engine.admission import Admission
 from engine.answer import Answer, Priority
 from engine.cache.kv_cache import KvCache
 from engine.cache.packed import pages_for
+from engine.chat import Chat
 from engine.config import EngineConfig
 from engine.events import (
     AnswerFinished,
@@ -24,6 +24,7 @@ from engine.events import (
 )
 from engine.look import visible_positions, whole_messages, window_state
 from engine.model.load import LoadedModel
+from engine.policy import Policy
 from engine.reading import Reading
 from engine.runner import Ahead, Computed, EagerRunner
 from engine.sampling.constraint import Constraints
@@ -74,7 +75,8 @@ class Engine:
         Raises QuotaError when they leave no room for a ring, or when what is pinned takes more than its share.
         """
         sinks = rendered(self.model, system, pinned)
-        session = Session(SessionId(next(self._ids)), shape_beside(sinks, self.config), pinned=sinks.spans)
+        shape, name = shape_beside(sinks, self.config), SessionId(next(self._ids))
+        session = Session(name, shape, pinned=sinks.spans, policy=self.config.policy)
         session.append(None, sinks.tokens)
         self._chats[session.id] = Chat(session, sinks.users)
         return session.id
@@ -129,7 +131,11 @@ class Engine:
     def unread(self, session: SessionId) -> int:
         """How many tokens are to be computed before the chat can answer, after what is known of its history."""
         s = self._chat(session).session
-        return s.end - (s.position if self.cache.admitted(s) else self.cache.find(s, s.end).position)
+        if s.policy is Policy.RECOMPUTE:
+            s = s.up_to(s.id, s.end)
+        elif self.cache.admitted(s):
+            return s.unread
+        return s.end - (self.cache.find(s, s.end).position or s.floor - s.shape.sinks)
 
     def add_user(self, session: SessionId, key: MessageKey, text: str) -> None:
         """Append a user message. Nothing is computed until an answer is asked for."""
@@ -155,30 +161,32 @@ class Engine:
         """Begin to answer as message `key`; `step` does the work.
 
         Raises EngineError when nothing has been said since the last answer, or for a constraint or a token to bias
-        that this model cannot follow; PoolFullError when every admitted chat is answering; of those that are not, the
-        one unused for longest is swapped out. An answer in the background waits instead, and makes room for any other.
+        that this model cannot follow; QuotaError when the policy is to truncate and the newest message alone does not
+        fit; PoolFullError when every admitted chat is answering; of those that are not, the one unused for longest is
+        swapped out. An answer in the background waits instead, and makes room for any other.
         """
         chat = self._idle(session)
         opening = self.model.tokenizer.encode(self.model.template.generation)
         if not opening and not chat.session.pending and chat.users[-1:] != [chat.session.end]:
             raise EngineError("there is nothing to answer in this chat: add a message first")
-        for token, _ in params.logit_bias:
-            if token >= self.model.config.vocab:
-                raise EngineError(f"logit_bias names token {token}; this model has {self.model.config.vocab} tokens")
+        params.check_vocabulary(self.model.config.vocab)
         matcher = self._constraints.matcher(params.constraint) if params.constraint is not None else None
         chat.session.refuse_pinned(key)
+        floor = chat.floor_for(len(opening), params.max_tokens)
         self._admission.enter(chat, priority)
-        if not opening and not chat.session.pending and self.cache.admitted(chat.session):
-            self._admission.resume(chat, chat.session.end)  # it was read ahead to its end
+        dropped, ahead = floor != chat.session.floor, not opening and not chat.session.pending
+        chat.session.drop_before(floor)
         chat.reading = None
         chat.session.append(key, opening)
+        if (dropped or ahead or chat.session.policy is Policy.RECOMPUTE) and self.cache.admitted(chat.session):
+            self._admission.resume(chat, chat.session.end)  # what was read ahead is read again, for its last token
         chat.answer = Answer(
             session=chat.session,
             key=key,
-            params=params,
+            params=chat.fitting(params),
             tokenizer=self.model.tokenizer,
             stop_ids=self.model.stop_ids,
-            prompt_tokens=len(chat.session.pending),
+            prompt_tokens=chat.session.unread,
             matcher=matcher,
             go_back=partial(self._go_back, chat),
             priority=priority,
@@ -190,11 +198,11 @@ class Engine:
 
         It is in nobody's way: in the background it waits for every answer, and makes room for it; an answer in the
         same chat takes its place; the chat may be added to (that is read as well), forked, rewound and swapped out.
-        Nothing happens when nothing waits. Raises EngineError while the chat answers; in the foreground, PoolFullError
-        as `generate` does.
+        Nothing happens when nothing waits, or when the policy drops or forgets what is read. Raises EngineError while
+        the chat answers; in the foreground, PoolFullError as `generate` does.
         """
         chat = self._idle(session)
-        if self.unread(session):
+        if chat.session.policy.reads_ahead and self.unread(session):
             self._admission.enter(chat, priority)
             chat.reading = Reading(priority)
 
@@ -211,7 +219,8 @@ class Engine:
 
         None, changing nothing, when more than a page would have to be computed again.
         """
-        if end - self.cache.find(chat.session, end).position > self.config.page_size:
+        keeps = chat.session.policy is not Policy.RECOMPUTE
+        if keeps and end - self.cache.find(chat.session, end).position > self.config.page_size:
             return None
         told = chat.session.told
         self._admission.resume(chat, end)
@@ -285,7 +294,7 @@ class Engine:
         if answer is None:
             return events
         if answer.first_token_at is None:
-            events.append(PromptRead(session.id, answer.prompt_tokens - len(session.pending), answer.prompt_tokens))
+            events.append(PromptRead(session.id, answer.prompt_tokens - session.unread, answer.prompt_tokens))
         if session.pending:
             return events
         events += self._take(chat, answer, computed.logits)
@@ -295,13 +304,17 @@ class Engine:
 
     def _take(self, chat: Chat, answer: Answer, logits: Tensor) -> list[EngineEvent]:
         written = answer.take(logits)
-        self._time(chat, answer)
-        ended = any(isinstance(event, AnswerFinished) for event in written)
-        return self._end(chat, written) if ended else written
+        chat.measure()
+        if any(isinstance(event, AnswerFinished) for event in written):
+            return self._end(chat, written)
+        if chat.session.policy is Policy.RECOMPUTE:
+            self._admission.resume(chat, chat.session.end)
+        return written
 
     def _guessing(self, planned: Schedule) -> Schedule:
         """The step with a guess for the first chat that decodes and has one."""
-        for session in planned.decode if self.config.guess_tokens else ():
+        guesses = self.config.guess_tokens and self.config.policy is not Policy.RECOMPUTE
+        for session in planned.decode if guesses else ():
             answer = self._chats[session.id].answer
             guess = answer.guess(self.config.guess_tokens) if answer is not None else []
             if (with_guess := planned.guessing(session, guess)) is not planned:
@@ -321,10 +334,6 @@ class Engine:
         answer.lookup.judge(len(ahead.tokens), session.position - first)
         return events
 
-    def _time(self, chat: Chat, answer: Answer) -> None:
-        if answer.first_token_at is not None and answer.new_tokens > 1:
-            chat.tokens_per_second = (answer.new_tokens - 1) / max(1e-9, time.perf_counter() - answer.first_token_at)
-
     def _end(self, chat: Chat, events: list[EngineEvent]) -> list[EngineEvent]:
         answer = chat.answer
         assert answer is not None
@@ -343,7 +352,7 @@ class Engine:
     def whole_messages(self, session: SessionId, ahead: int) -> tuple[MessageKey, ...]:
         """Messages that will be in the window in full once a next message of `ahead` tokens has been read, those that
         wait to be computed included."""
-        return whole_messages(self._chat(session).session, ahead)
+        return whole_messages(self._chat(session), ahead)
 
     def visible_positions(self, session: SessionId) -> list[Position]:
         """The positions that the last computed token of a session saw."""

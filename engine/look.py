@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from engine.chat import Chat
 from engine.events import VisibleMessage, WindowState
+from engine.policy import Policy
 from engine.session import Session
+from engine.truncate import answer_room, kept_from
 from engine.types import MessageKey, Position
 from engine.window import window_start
 
@@ -31,7 +34,7 @@ def window_state(session: Session, quota_bytes: int, tokens_per_second: float) -
         visible_tokens=s.visible_tokens,
         position=s.position,
         evicted=s.start - shape.sinks,
-        until_eviction=shape.until_eviction(Position(s.position - 1)),
+        until_eviction=until_eviction(s),
         page_size=shape.page_size,
         quota_bytes=quota_bytes,
         tokens_per_second=tokens_per_second,
@@ -39,12 +42,23 @@ def window_state(session: Session, quota_bytes: int, tokens_per_second: float) -
     )
 
 
-def whole_messages(session: Session, ahead: int) -> tuple[MessageKey, ...]:
+def until_eviction(session: Session) -> int:
+    """Tokens that can still be computed before a page has to be recycled, or dropped."""
+    room = session.shape.full_at(session.floor) - session.position
+    return room if room >= 0 else session.shape.until_eviction(Position(session.position - 1))
+
+
+def whole_messages(chat: Chat, ahead: int) -> tuple[MessageKey, ...]:
     """Messages that will be in the window in full once a next message of `ahead` tokens has been read: those that are
-    pinned, and those of the ring, what waits to be computed included."""
-    s = session
-    last = Position(s.end + max(1, ahead) - 1)
-    start = max(s.start, window_start(s.shape, last, [*(span.first for span in s.spans), s.end]))
+    pinned, and those of the ring, what waits to be computed included; if the policy is to truncate, with room for as
+    long an answer as is ever kept free."""
+    s = chat.session
+    firsts, last = [*(span.first for span in s.spans), s.end], Position(s.end + max(1, ahead) - 1)
+    if s.policy is Policy.TRUNCATE:
+        end = last + 1 + answer_room(s.shape, s.shape.ring_tokens)
+        start = kept_from(s.shape, s.floor, end, firsts, {*chat.user_starts(), s.end}) or s.end
+    else:
+        start = max(s.start, window_start(s.shape, last, firsts))
     ring = (span.key for span in s.spans if span.first >= start)
     return (*(span.key for span in s.pinned), *ring)
 

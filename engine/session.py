@@ -6,8 +6,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
+from engine.policy import Policy
 from engine.types import EngineError, MessageKey, PageId, PageKey, Position, SessionId, Slot
-from engine.window import WindowShape, full_pages, page_edge, window_start
+from engine.window import WindowShape, full_pages, page_bounds, page_edge, window_start
 
 NO_PAGE = PageId(-1)
 """A page table entry that was never used."""
@@ -55,6 +56,8 @@ class Session:
     messages: every message, from the first.
     spans: messages from the one that the page edge cuts to the newest; the system prompt is not among them.
     start: first visible ring position, as of the last computed token.
+    floor: the ring position before which the policy has dropped everything: what follows was computed without it. The
+        dropped tokens stay in `past`, and have no page.
     page_keys: what the full pages of the history are known by, from the first on, as far as anybody asked. A full page
         never changes, whatever is appended.
     told: every ring position before this one was reported as evicted, or had left the window where this session begins.
@@ -70,15 +73,17 @@ class Session:
     messages: list[MessageSpan] = field(default_factory=list)
     page_keys: list[PageKey] = field(default_factory=list)
     pinned: tuple[MessageSpan, ...] = ()
+    policy: Policy = Policy.ROUND_ROBIN
     spans: list[MessageSpan] = field(init=False)
     start: Position = field(init=False)
+    floor: Position = field(init=False)
     told: Position = field(init=False)
 
     def __post_init__(self) -> None:
         self.table = self.table or [NO_PAGE] * self.shape.quota_pages
         self.page_pos = [Position(-1)] * len(self.table)
         self.spans = list(self.messages)
-        self.start = self.told = Position(self.shape.sinks)
+        self.start = self.floor = self.told = Position(self.shape.sinks)
 
     @property
     def position(self) -> Position:
@@ -89,6 +94,11 @@ class Session:
     def end(self) -> Position:
         """Position after the last appended token, computed or not."""
         return Position(len(self.past) + len(self.pending))
+
+    @property
+    def unread(self) -> int:
+        """Tokens that are to be computed: those that wait, without the dropped ones among them."""
+        return len(self.pending) - max(0, self.floor - max(self.position, self.shape.sinks))
 
     @property
     def visible_tokens(self) -> int:
@@ -119,7 +129,14 @@ class Session:
     def starts(self, first: Position, end: Position) -> list[Position]:
         """start(t) for each t in [first, end)."""
         boundaries = [span.first for span in self.spans]
-        return [window_start(self.shape, Position(t), boundaries) for t in range(first, end)]
+        return [self._start(Position(t), boundaries) for t in range(first, end)]
+
+    def _start(self, t: Position, boundaries: list[Position]) -> Position:
+        if t < self.shape.sinks:
+            return Position(self.shape.sinks)
+        if self.policy is Policy.TRUNCATE:
+            return self.floor
+        return max(self.floor, window_start(self.shape, t, boundaries))
 
     def slot(self, t: Position) -> Slot:
         """Where position t lies, or will lie once its page is its own."""
@@ -161,6 +178,7 @@ class Session:
             self.page_pos[self.shape.table_index(position)] = self.shape.page_start(position)
         self.past.extend(self.pending[:count])
         del self.pending[:count]
+        start = max(start, self._pass_floor())
         if start > self.start:
             self.start = start
             self.trim()
@@ -168,6 +186,36 @@ class Session:
             return None  # tokens of a chat that came back are computed again; they were reported before
         told, self.told = self.told, start
         return EvictedSpan(told, Position(start - 1), self._ended(told, start))
+
+    def _pass_floor(self) -> Position:
+        """Once the sinks are computed, the next token is the one at the floor; where the window begins at least."""
+        if not self.shape.sinks <= self.position < self.floor:
+            return Position(self.shape.sinks)
+        dropped = self.floor - self.position
+        self.past.extend(self.pending[:dropped])
+        del self.pending[:dropped]
+        return self.floor
+
+    def floor_at(self, end: Position) -> Position:
+        """The floor of this history when it is cut at `end`."""
+        match self.policy:
+            case Policy.TRUNCATE if end > self.floor:
+                return self.floor
+            case Policy.RECOMPUTE:
+                last = Position(end - 1)
+                return window_start(self.shape, last, [span.first for span in self._since(last)])
+        return Position(self.shape.sinks)
+
+    def drop_before(self, floor: Position) -> None:
+        """Have the ring begin at `floor`. What was computed of it is of no use any more when that is another floor."""
+        if floor != self.floor:
+            self.floor = floor
+            del self.page_keys[self.shape.sink_pages :]
+
+    def held(self, number: int) -> tuple[Position, Position]:
+        """Positions [first, end) that a full page holds: those after the floor; none when all of it was dropped."""
+        first, end = page_bounds(self.shape, number)
+        return (first, end) if number < self.shape.sink_pages else (min(end, max(first, self.floor)), end)
 
     def trim(self) -> None:
         """Keep in `spans` only what can still matter to a window."""
@@ -203,7 +251,7 @@ class Session:
 
     def window_at(self, t: Position) -> Position:
         """start(t) of any token that was computed or waits."""
-        return window_start(self.shape, t, [span.first for span in self._since(t)])
+        return self._start(t, [span.first for span in self._since(t)])
 
     def up_to(self, name: SessionId, end: Position, computed: Position = NOTHING) -> Session:
         """A session with the history [0, end) of this one, its first `computed` tokens computed; it holds no page.
@@ -222,6 +270,9 @@ class Session:
             messages=messages,
             pinned=self.pinned,
             page_keys=self.page_keys[: full_pages(self.shape, end)],
+            policy=self.policy,
         )
+        session.floor = self.floor
+        session.drop_before(self.floor_at(end))
         session.told = session.window_at(Position(end - 1))
         return session

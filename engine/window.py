@@ -68,6 +68,10 @@ class WindowShape:
         """Position of the first token of the page that holds t."""
         return Position(t - self.offset(t))
 
+    def full_at(self, floor: Position) -> Position:
+        """The first position that the ring cannot hold while it holds all from `floor` on."""
+        return Position(self.page_start(floor) + self.ring_tokens)
+
     def until_eviction(self, t: Position) -> int:
         """Tokens that can still be added, after the token at t, before a page has to be recycled."""
         filled = t + 1 - self.sinks

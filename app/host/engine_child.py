@@ -22,6 +22,7 @@ from engine.engine import Engine
 from engine.model.linear import WeightForm
 from engine.model.load import open_model, pick_device, pick_dtype
 from engine.plan import plan
+from engine.policy import Policy
 from engine.sampling import params
 from engine.sampling.params import SamplingParams
 from engine.types import EngineError, MessageKey, SessionId
@@ -98,6 +99,7 @@ class EngineChild:
             host_bytes=options.host_bytes,
             guess_tokens=options.guess_tokens,
             kv_format=kv_format,
+            policy=Policy(options.policy),
         )
         planned = plan(opened, config)
         self._channel.push(

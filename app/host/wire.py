@@ -33,13 +33,13 @@ class PromptMessage:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What the engine child loads, the memory it may use, and where it writes its tokenizer for the memory child;
-    `thinking` sets the switch of a chat template that has one."""
+    """What the engine child loads and may take, where its tokenizer goes, and the switch of a template that has one."""
 
     model: str
     quota_tokens: int
     page_size: int
     kv_format: str
+    policy: str
     sessions: int
     device: str
     threads: int

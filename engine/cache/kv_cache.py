@@ -9,6 +9,7 @@ from engine.cache.host_tier import HostTier
 from engine.cache.pages import Pages
 from engine.cache.pool import Pool
 from engine.cache.prefix import KnownPage, PrefixCache, page_key, root_key
+from engine.policy import Policy
 from engine.session import NO_PAGE, Session
 from engine.types import PageId, PageKey, Position
 from engine.window import WindowShape, full_pages, page_bounds, table_entry
@@ -68,7 +69,7 @@ class KvCache:
         left to the others. In a step, sessions that decode claim before the one that reads a prompt: the tokens of a
         prompt may still see what they replace, so it is let go of only by `settle`."""
         shape, home = session.shape, self._leases[session.id].home
-        for t in _page_starts(shape, session.position, count):
+        for t in _page_starts(session, count):
             index = shape.table_index(t)
             page, own = session.table[index], PageId(home + index)
             moves_home = count == 1 and page != own and self.pool.is_free(own)
@@ -93,18 +94,23 @@ class KvCache:
         session.claimed.clear()
         lease, shape = self._leases[session.id], session.shape
         for number in range(lease.full, full_pages(shape, session.position)):
+            first, end = session.held(number)
+            if first == end:
+                continue
             page = session.table[table_entry(shape, number)]
             if number >= kept_pages(self.pages, shape):
                 self.pages.forget(page)
-            keys = self._keys(session, number + 1)
-            self.prefix.add(keys[number], session.tokens(*page_bounds(shape, number)), page)
-            self.prefix.touch(keys[: shape.sink_pages])
+            if number < shape.sink_pages or session.policy is not Policy.RECOMPUTE:
+                keys = self._keys(session, number + 1)
+                self.prefix.add(keys[number], session.tokens(first, end), page)
+                self.prefix.touch(keys[: shape.sink_pages])
         lease.full = full_pages(shape, session.position)
 
     def find(self, session: Session, end: Position) -> Resume:
         """The furthest point of the history [0, end) that known pages lead to, at least one token before its end."""
         shape = session.shape
         until, sinks = full_pages(shape, Position(end - 1)), shape.sink_pages
+        least = full_pages(shape, session.floor)
         if until < sinks:
             return Resume([], Position(0), end)
         self._keys(session, until)
@@ -112,7 +118,7 @@ class KvCache:
         if len(kept) < sinks:
             return Resume([], Position(0), end)
         newest: list[tuple[int, KnownPage]] = []
-        for number in range(until - 1, sinks - 1, -1):
+        for number in range(until - 1, least - 1, -1):
             # The oldest page of a full ring is recycled by the next token; it is held only for the meter.
             oldest = until - number == shape.ring_pages
             if (page := self._known(session, number)) is not None:
@@ -121,7 +127,7 @@ class KvCache:
                 until, newest = number, []
             if oldest:
                 break
-        position = page_bounds(shape, until - 1)[1] if until else Position(0)
+        position = page_bounds(shape, until - 1)[1] if until > least else session.floor
         return Resume([*kept, *reversed(newest)], position, end)
 
     def resume(self, before: Session, found: Resume) -> Session:
@@ -157,7 +163,7 @@ class KvCache:
                 self.pages.begin(session.table[index])
             self.prefix.bring_back(session.page_keys[number], session.table[index])
         self._touch(session, lease.full)
-        self.found_tokens += found.position
+        self.found_tokens += max(0, found.position - (session.floor - shape.sinks))
         _see_again(session, found)
         return session
 
@@ -192,8 +198,9 @@ class KvCache:
         to, so that at a million tokens only new pages cost."""
         keys, shape = session.page_keys, session.shape
         for number in range(len(keys), count):
-            first, end = page_bounds(shape, number)
-            parent = keys[-1] if keys else root_key(self._model, shape)
+            # A page that was dropped counts as one with no token: the chain so tells one floor from another.
+            first, end = session.held(number)
+            parent = keys[-1] if keys else root_key(self._model, session.policy, shape)
             keys.append(page_key(parent, session.tokens(first, end), session.starts_within(first, end)))
         return keys
 
@@ -201,7 +208,7 @@ class KvCache:
         key = session.page_keys[number]
         if not self.prefix.may_know(key):
             return None
-        return self.prefix.find(key, session.tokens(*page_bounds(session.shape, number)))
+        return self.prefix.find(key, session.tokens(*session.held(number)))
 
     def _touch(self, session: Session, full: int) -> None:
         # A chat goes on from its newest pages and its sinks: those that left its window are dropped before them.
@@ -219,9 +226,10 @@ def kept_pages(pages: Pages, shape: WindowShape) -> int:
     return min(pages.kept_pages, shape.sink_pages)
 
 
-def _page_starts(shape: WindowShape, first: Position, count: int) -> list[Position]:
-    """The positions in [first, first + count) at which a page begins."""
-    return [t for t in map(Position, range(first, first + count)) if shape.offset(t) == 0]
+def _page_starts(session: Session, count: int) -> list[Position]:
+    """Of the next `count` positions, those at which writing to a page begins."""
+    tokens = map(Position, range(session.position, session.position + count))
+    return [t for t in tokens if session.shape.offset(t) == 0 or t == session.floor]
 
 
 def _see_again(session: Session, found: Resume) -> None:
@@ -229,6 +237,6 @@ def _see_again(session: Session, found: Resume) -> None:
     last = Position(found.position - 1)
     if last < session.shape.sinks:
         return
-    ring = [page_bounds(session.shape, n)[0] for n, _ in found.kept if n >= session.shape.sink_pages]
+    ring = [session.held(n)[0] for n, _ in found.kept if n >= session.shape.sink_pages]
     session.start = Position(max(session.window_at(last), min(ring, default=session.start)))
     session.trim()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from engine.cache.host_tier import HostTier, ImageId
+from engine.policy import Policy
 from engine.types import PageId, PageKey
 from engine.window import WindowShape
 
@@ -21,9 +22,9 @@ RULE_VERSION = 1
 """Changes when the visibility rule or the way positions are used does: pages of another rule are other pages."""
 
 
-def root_key(model: str, shape: WindowShape) -> PageKey:
+def root_key(model: str, policy: Policy, shape: WindowShape) -> PageKey:
     """The key before the first page: everything beside the tokens that changes K and V."""
-    rule = f"{RULE_VERSION}|{model}|{shape.page_size}|{shape.sinks}|{shape.ring_pages}"
+    rule = f"{RULE_VERSION}|{model}|{policy}|{shape.page_size}|{shape.sinks}|{shape.ring_pages}"
     return PageKey(blake2b(rule.encode(), digest_size=16).digest())
 
 

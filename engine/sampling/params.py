@@ -77,6 +77,12 @@ class SamplingParams:
         if "" in self.banned:
             raise EngineError("banned holds an empty string, which every text contains; leave it out")
 
+    def check_vocabulary(self, vocab: int) -> None:
+        """Raises EngineError when a token to bias is none of the model's `vocab` tokens."""
+        for token, _ in self.logit_bias:
+            if token >= vocab:
+                raise EngineError(f"logit_bias names token {token}; this model has {vocab} tokens")
+
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:

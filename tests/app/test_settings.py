@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import settings as module
+from app.policy import Policy
 from app.settings import OPTIONS, Settings, SettingsError, Switch, default_threads, load_settings, overridden
+from engine.policy import Policy as EnginePolicy
 
 
 def test_the_defaults_are_allowed():
@@ -51,6 +53,11 @@ def test_the_window_is_rounded_down_to_pages_and_says_so():
     assert load_settings(None, {"window_tokens": 960, "page_size": 64}, {}).notices == ()
 
 
+def test_the_app_and_the_engine_know_the_same_policies() -> None:
+    assert [policy.value for policy in Policy] == [policy.value for policy in EnginePolicy]
+    assert load_settings(None, {"policy": "Truncate"}, {}).policy is Policy.TRUNCATE
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
@@ -59,6 +66,7 @@ def test_the_window_is_rounded_down_to_pages_and_says_so():
         ({"page_size": 48}, "page_size is 48 .*one of 16, 32, 64, 128, 256"),
         ({"page_size": True}, "page_size is True"),
         ({"kv_format": "fp8"}, "kv_format is 'fp8' .*one of auto, int8, k8v4, int4, tq3"),
+        ({"policy": "lru"}, "policy is 'lru' .*one of round-robin, "),
         ({"temperature": "hot"}, "temperature is 'hot' .*a number from 0 to 2"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_p": 0}, "top_p is 0"),

@@ -35,6 +35,11 @@ def visible(t: int, sinks: int, page: int, ring: int, message_starts: list[int])
     return list(range(sinks)) + list(range(start, t + 1))
 
 
+def visible_after(floor: int, t: int, sinks: int) -> list[int]:
+    """The same when everything between the sinks and `floor` was dropped and computing began anew."""
+    return list(range(min(sinks, t + 1))) + list(range(floor, t + 1))
+
+
 def _rotate(x: Tensor, places: Tensor, inverse: Tensor) -> Tensor:
     """Rotate `x` `[..., heads, dim]` to `places` `[...]`, halves paired."""
     angles = places.double()[..., None] * inverse
@@ -112,14 +117,15 @@ def reference_logits(
     ring: int,
     message_starts: list[int],
     packing: Packing | None = None,
+    see: Callable[[int], list[int]] | None = None,
 ) -> Tensor:
-    """Logits at every position, float32 `[tokens, vocab]`."""
+    """Logits at every position, float32 `[tokens, vocab]`. What a token sees is `visible`, or else what `see` says."""
     config, count = model.config, len(tokens)
     # places[t, n]: where key n stands inside the cache that query t looks at, -1 where it is not in there.
     places = torch.full((count, count), -1)
     for t in range(count):
-        see = visible(t, sinks, page, ring, message_starts)
-        places[t, see] = torch.arange(len(see))
+        seen = visible(t, sinks, page, ring, message_starts) if see is None else see(t)
+        places[t, seen] = torch.arange(len(seen))
     own = places.diagonal()
     exact = torch.ones_like(places, dtype=torch.bool) if packing is None else packing.as_computed(count, sinks, page)
     hidden = model.model.embed_tokens(torch.tensor(tokens)) * getattr(config, "embedding_multiplier", 1)

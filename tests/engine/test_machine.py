@@ -26,12 +26,14 @@ from engine.cache.formats.kv_format import KvFormat, page_format
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
+from engine.policy import Policy
 from engine.sampling.params import SamplingParams
 from engine.session import Session
 from engine.sinks import PinnedMessage, Role
 from engine.types import EngineError, MessageKey, PoolFullError, QuotaError, SessionId
+from engine.window import WindowShape
 from tests.engine.helpers import one_sentence, poison
-from tests.engine.reference import Packing, reference_logits, visible
+from tests.engine.reference import Packing, reference_logits, visible, visible_after
 from tests.engine.tiny import Tiny
 
 # Logits of two float32 paths differ by less. A packed value that lies between two levels may fall to either side.
@@ -49,20 +51,21 @@ sampling = st.builds(
     max_tokens=st.integers(1, 24),
     stop=st.sampled_from([(), ("e",), ("ab", "\n")]),
 )
-configs = st.sampled_from(
-    [
-        EngineConfig(quota_tokens=56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000),
-        EngineConfig(quota_tokens=71, page_size=8, sessions=3, chunk_tokens=100),
-        EngineConfig(quota_tokens=40, page_size=1, sessions=1, chunk_tokens=1, host_bytes=20_000),
-        EngineConfig(quota_tokens=96, page_size=16, sessions=2, chunk_tokens=16, host_bytes=50_000),
-        EngineConfig(
-            56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000, guess_tokens=3, kv_format=KvFormat.INT8
-        ),
-        EngineConfig(96, page_size=8, sessions=2, chunk_tokens=100, host_bytes=20_000, kv_format=KvFormat.K8V4),
-        EngineConfig(72, page_size=4, sessions=3, chunk_tokens=16, host_bytes=50_000, kv_format=KvFormat.TQ3),
-    ]
-)
-
+CONFIGS = [
+    EngineConfig(quota_tokens=56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000),
+    EngineConfig(quota_tokens=71, page_size=8, sessions=3, chunk_tokens=100),
+    EngineConfig(quota_tokens=40, page_size=1, sessions=1, chunk_tokens=1, host_bytes=20_000),
+    EngineConfig(quota_tokens=96, page_size=16, sessions=2, chunk_tokens=16, host_bytes=50_000),
+    EngineConfig(
+        56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000, guess_tokens=3, kv_format=KvFormat.INT8
+    ),
+    EngineConfig(96, page_size=8, sessions=2, chunk_tokens=100, host_bytes=20_000, kv_format=KvFormat.K8V4),
+    EngineConfig(72, page_size=4, sessions=3, chunk_tokens=16, host_bytes=50_000, kv_format=KvFormat.TQ3),
+    EngineConfig(64, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, policy=Policy.TRUNCATE),
+    EngineConfig(80, page_size=8, sessions=2, guess_tokens=3, kv_format=KvFormat.INT8, policy=Policy.TRUNCATE),
+    EngineConfig(56, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, policy=Policy.RECOMPUTE),
+    EngineConfig(64, page_size=8, sessions=1, guess_tokens=3, kv_format=KvFormat.INT8, policy=Policy.RECOMPUTE),
+]
 
 SPEAKERS = {Role.USER: "user", Role.ANSWER: "assistant"}
 
@@ -82,6 +85,7 @@ class Running:
     priority: Priority
     deltas: list[str] = field(default_factory=list)
     cancelled: bool = False
+    most_tokens: int = 0
 
 
 @dataclass
@@ -111,9 +115,9 @@ class Chat:
 class EngineMachine(RuleBasedStateMachine):
     """Calls the public methods; after each, nothing is lost, told twice, or read from a slot that nobody sees."""
 
-    def __init__(self, tiny: Tiny) -> None:
+    def __init__(self, tiny: Tiny, configs: list[EngineConfig]) -> None:
         super().__init__()
-        self.tiny = tiny
+        self.tiny, self.configs = tiny, configs
         self.model = replace(tiny.ours, stop_ids=SOME_STOPS)
         self.chats: dict[SessionId, Chat] = {}
         self.history: dict[int, list[tuple[str | None, int]]] = defaultdict(list)
@@ -139,9 +143,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     # --- what a caller may do ---
 
-    @initialize(config=configs)
-    def load(self, config: EngineConfig) -> None:
-        self.engine = Engine(self.model, config)
+    @initialize(data=st.data())
+    def load(self, data: st.DataObject) -> None:
+        self.engine = Engine(self.model, data.draw(st.sampled_from(self.configs)))
         pages = self.engine.pages
         pages.k.fill_(float("nan"))
         pages.v.fill_(float("nan"))
@@ -212,6 +216,8 @@ class EngineMachine(RuleBasedStateMachine):
     def begin_reading(self, session: SessionId, priority: Priority) -> None:
         if self.chats[session].running:
             self.refused(EngineError, partial(self.engine.read, session, priority))
+        elif self.engine.config.policy in (Policy.TRUNCATE, Policy.RECOMPUTE):
+            self.engine.read(session, priority)
         elif priority is Priority.FOREGROUND and not self.admitted(session) and self.full():
             self.refused(PoolFullError, partial(self.engine.read, session, priority))
         else:
@@ -228,11 +234,16 @@ class EngineMachine(RuleBasedStateMachine):
             self.refused(EngineError, partial(self.engine.generate, session, self.key(), params))
         elif priority is Priority.FOREGROUND and not self.admitted(session) and self.full():
             self.refused(PoolFullError, partial(self.engine.generate, session, self.key(), params))
+        elif not self.fits(session, params):
+            self.refused(QuotaError, partial(self.engine.generate, session, self.key(), params, priority))
         else:
             key = self.key()
             self.engine.generate(session, key, params, priority)
-            prompt = len(self.history[session]) - self.engine.window(session).position
-            chat.running, chat.reading = Running(key, params, prompt, priority), None
+            end, most = len(self.history[session]), params.max_tokens
+            prompt = end - self.engine.window(session).position
+            if self.engine.config.policy is Policy.TRUNCATE:
+                most = min(most, self.holds(session, self.engine._chats[session].session.floor) - end)
+            chat.running, chat.reading = Running(key, params, prompt, priority, most_tokens=most), None
 
     @precondition(lambda self: self.chats)
     @rule(data=st.data())
@@ -354,7 +365,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert (event.reason is FinishReason.CANCELLED) == running.cancelled
         assert event.prompt_tokens <= running.prompt_tokens
         if event.reason is FinishReason.LENGTH:
-            assert event.new_tokens == running.params.max_tokens
+            assert event.new_tokens == running.most_tokens
         self.check_text(event, written, running)
         self.check_draws(event, tokens, len(written), running, chat)
 
@@ -369,20 +380,53 @@ class EngineMachine(RuleBasedStateMachine):
         assert not any(stop in event.text for stop in running.params.stop)
 
     def check_draws(self, event: AnswerFinished, tokens: list[int], written: int, running: Running, chat: Chat) -> None:
-        shape = self.engine._chats[event.session].session.shape
-        want = reference_logits(
-            self.tiny.theirs,
-            tokens,
-            sinks=chat.sinks,
-            page=shape.page_size,
-            ring=shape.ring_pages,
-            message_starts=self.message_starts(event.session),
-            packing=self.packing(),
-        )
+        want = self.logits(event.session, tokens, len(tokens) - written - 1)
         for t in range(len(tokens) - written, len(tokens)):
             assert self.may_draw(want[t - 1], tokens[t], running.params)
         if event.reason is FinishReason.STOP and not running.params.stop:
-            assert any(self.may_draw(want[-1], stop, running.params) for stop in SOME_STOPS)
+            assert any(self.may_draw(want[len(tokens) - 1], stop, running.params) for stop in SOME_STOPS)
+
+    def logits(self, session: SessionId, tokens: list[int], first: int) -> dict[int, torch.Tensor]:
+        """The reference's logits at the positions from `first` on."""
+        chat = self.engine._chats[session].session
+        shape, starts = chat.shape, self.message_starts(session)
+        windows: dict[int, int | None]
+        match self.engine.config.policy:
+            case Policy.ROUND_ROBIN:
+                windows = dict.fromkeys(range(first, len(tokens)))
+            case Policy.TRUNCATE:
+                windows = dict.fromkeys(range(first, len(tokens)), chat.floor)
+            case Policy.RECOMPUTE:
+                windows = {t: self.ring_begins(shape, t, starts) for t in range(first, len(tokens))}
+        want: dict[int, torch.Tensor] = {}
+        for floor in set(windows.values()):
+            see = None if floor is None else partial(visible_after, floor, sinks=shape.sinks)
+            logits = reference_logits(
+                self.tiny.theirs,
+                tokens,
+                sinks=shape.sinks,
+                page=shape.page_size,
+                ring=shape.ring_pages,
+                message_starts=starts,
+                packing=self.packing(),
+                see=see,
+            )
+            want |= {t: logits[t] for t, window in windows.items() if window == floor}
+        return want
+
+    def holds(self, session: SessionId, first: int) -> int:
+        """Where the ring is full when it holds all from `first` on."""
+        shape = self.engine._chats[session].session.shape
+        return first - (first - shape.sinks) % shape.page_size + shape.ring_pages * shape.page_size
+
+    def fits(self, session: SessionId, params: SamplingParams) -> bool:
+        """Whether the newest message can be answered; only where the policy is to truncate is there none that can't."""
+        shape, starts = self.engine._chats[session].session.shape, self.message_starts(session)
+        newest = starts[-1] if starts else shape.sinks
+        opening = len(self.tiny.ours.tokenizer.encode("<|im_start|>assistant\n"))
+        room = min(params.max_tokens, max(1, shape.ring_pages * shape.page_size // 4))
+        fitting = len(self.history[session]) + opening + room <= self.holds(session, newest)
+        return fitting or self.engine.config.policy is not Policy.TRUNCATE
 
     def packing(self) -> Packing | None:
         pages, chosen = self.engine.pages, page_format(self.engine.config.kv_format, self.tiny.ours.config.head_dim)
@@ -427,7 +471,8 @@ class EngineMachine(RuleBasedStateMachine):
             assert shown.isdisjoint(gone)
             assert set(gone) <= set(chat.gone) or not told
             computed = {key for key, _ in self.history[session][: window.position] if key is not None}
-            assert shown | set(gone) == computed
+            if window.position > chat.sinks + window.evicted:  # else nothing of the ring is computed yet
+                assert shown | set(gone) == computed
 
     # --- helpers ---
 
@@ -464,9 +509,15 @@ class EngineMachine(RuleBasedStateMachine):
 
     def window_begins(self, session: SessionId) -> int:
         """Where the ring part of the newest token's window begins."""
-        shape, last = self.engine._chats[session].session.shape, len(self.history[session]) - 1
-        seen = visible(last, shape.sinks, shape.page_size, shape.ring_pages, self.message_starts(session))
-        return next((t for t in seen if t >= shape.sinks), shape.sinks)
+        held = self.engine._chats[session].session
+        if self.engine.config.policy is Policy.TRUNCATE:
+            return held.floor
+        return self.ring_begins(held.shape, len(self.history[session]) - 1, self.message_starts(session))
+
+    def ring_begins(self, shape: WindowShape, t: int, starts: list[int]) -> int:
+        """start(t)."""
+        seen = visible(t, shape.sinks, shape.page_size, shape.ring_pages, starts)
+        return next((n for n in seen if n >= shape.sinks), shape.sinks)
 
     def message_starts(self, session: SessionId) -> list[int]:
         starts: dict[str, int] = {}
@@ -501,9 +552,10 @@ class EngineMachine(RuleBasedStateMachine):
         assert before == {session: self.engine.window(session) for session in self.chats}
 
 
-def any_order_of_calls(tiny: Tiny, examples: int) -> None:
+def any_order_of_calls(tiny: Tiny, policy: Policy, examples: int) -> None:
+    configs = [config for config in CONFIGS if config.policy is policy]
     run_state_machine_as_test(
-        partial(EngineMachine, tiny),
+        partial(EngineMachine, tiny, configs),
         settings=settings(
             max_examples=examples,
             stateful_step_count=40,
@@ -513,10 +565,12 @@ def any_order_of_calls(tiny: Tiny, examples: int) -> None:
     )
 
 
-def test_any_order_of_calls(tiny: Tiny) -> None:
-    any_order_of_calls(tiny, 20)
+@pytest.mark.parametrize("policy", Policy)
+def test_any_order_of_calls(tiny: Tiny, policy: Policy) -> None:
+    any_order_of_calls(tiny, policy, 20 if policy is Policy.ROUND_ROBIN else 6)
 
 
 @pytest.mark.slow
-def test_any_order_of_calls_for_longer(tiny: Tiny) -> None:
-    any_order_of_calls(tiny, 500)
+@pytest.mark.parametrize("policy", Policy)
+def test_any_order_of_calls_for_longer(tiny: Tiny, policy: Policy) -> None:
+    any_order_of_calls(tiny, policy, 500 if policy is Policy.ROUND_ROBIN else 200)
