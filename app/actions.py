@@ -32,6 +32,7 @@ class ActionId(StrEnum):
     OLDER = "older"
     NEWER = "newer"
     STAR = "star"
+    PIN = "pin"
     FORK = "fork"
     QUOTE = "quote"
     COPY = "copy"
@@ -249,6 +250,16 @@ ACTIONS: tuple[Action, ...] = (
         ("s",),
         footer="Star",
         command="star",
+    ),
+    Action(
+        ActionId.PIN,
+        "Pin to the window",
+        "Keep the selected message, or the newest answer, in the window whatever follows; again lets it go.",
+        Group.MESSAGE,
+        Context.MESSAGE,
+        ("p",),
+        footer="Pin",
+        command="pin",
     ),
     Action(
         ActionId.FORK,

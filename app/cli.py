@@ -179,6 +179,19 @@ def favorites(context: typer.Context, as_json: Json = False) -> None:
 
 
 @cli.command()
+def pinned(
+    context: typer.Context,
+    chat: Annotated[str, typer.Argument(help="The chat's id, its beginning, or its title.")],
+    as_json: Json = False,
+) -> None:
+    """List the messages that are pinned to a chat's window."""
+    from app.commands.chats import pinned as work
+    from app.commands.session import run
+
+    raise typer.Exit(run(lambda: work(_settings(context), chat, json=as_json)))
+
+
+@cli.command()
 def export(
     context: typer.Context,
     chat: Annotated[str, typer.Argument(help="The chat's id, its beginning, or its title.")],

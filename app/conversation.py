@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from app.chat_prompt import ChatPrompt, chat_prompt
 from app.events import (
     AnswerDelta,
     AnswerDone,
@@ -25,16 +26,12 @@ from app.host.host import Host
 from app.host.sampling import FinishReason, Sampling
 from app.host.stream import ChildDiedError, HostError, Stream
 from app.ids import ChatId, DocumentId, MessageId
-from app.prompt import prompt_message
 from app.store.store import Store
 from app.store.types import Figures, Message, MessageStatus
 
 JOURNAL_SECONDS = 0.2
 """What is on the screen is on the disk within a quarter of a second (design.md 4.2)."""
 T = TypeVar("T")
-
-PATH_MESSAGES = 200
-"""How much of a chat's path goes to the engine with a question: more than any window holds of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +88,12 @@ class Conversation:
         question = await self._recall(question, options, documents)
         if self._stopped:
             return None
-        prompt = await self._prompt()
+        prompt = await self._prompt(question)
         answer = await asyncio.to_thread(self._store.begin_answer, self.chat, question.id)
         self._emit(MessageAdded(self.chat, answer))
-        request = wire.GenerateRequest(self.chat, options.system, prompt, answer.id, options.sampling)
+        request = wire.GenerateRequest(
+            self.chat, options.system, prompt.messages, answer.id, options.sampling, prompt.pinned
+        )
         written = _Written(answer.id)
         finished = await self._generate(request, written)
         return await self._finish(question, written, finished, options)
@@ -105,11 +104,12 @@ class Conversation:
         path = await asyncio.to_thread(self._store.path, self.chat)
         known = await asyncio.to_thread(self._store.chat_documents, self.chat)
         visible = await self._visible(question, options)
+        with_block = [m for m in path if m.id in visible and m.role is wire.Role.USER and not m.pinned]
         request = wire.RecallRequest(
             question=question.text,
             chat=self.chat,
             visible=visible,
-            delivered=tuple(p.id for m in path if m.id in visible and m.role is wire.Role.USER for p in m.passages),
+            delivered=tuple(p.id for m in with_block for p in m.passages),
             path=tuple(message.id for message in path),
             attached=tuple(documents),
             chat_documents=known,
@@ -134,23 +134,21 @@ class Conversation:
         """Messages that the model will still see in full when it answers, and the question itself."""
         if not self._host.engine.alive:
             return (question.id,)
-        *earlier, asked = await self._prompt()
-        request = wire.PrepareRequest(self.chat, options.system, tuple(earlier), asked.text, options.recall_tokens)
+        prompt = await self._prompt(question)
+        *earlier, asked = prompt.messages
+        request = wire.PrepareRequest(
+            self.chat, options.system, tuple(earlier), asked.text, options.recall_tokens, prompt.pinned
+        )
         try:
             prepared = await self._host.prepare(request)
         except HostError:
             return (question.id,)  # the answer itself will meet the same fault, and tell it
         return (*prepared.whole, question.id)
 
-    async def _prompt(self) -> tuple[wire.PromptMessage, ...]:
-        path = await asyncio.to_thread(self._store.path, self.chat, PATH_MESSAGES)
-        prompt = []
-        for message in path:
-            if not message.text and message.role is wire.Role.ASSISTANT:
-                continue
-            quoted = await asyncio.to_thread(self._store.message, message.quote) if message.quote else None
-            prompt.append(prompt_message(message, quoted))
-        return tuple(prompt)
+    async def _prompt(self, question: Message) -> ChatPrompt:
+        """The chat up to `question`, which is no part of the window's beginning, pinned or not."""
+        prompt = await asyncio.to_thread(chat_prompt, self._store, self.chat)
+        return replace(prompt, pinned=tuple(message for message in prompt.pinned if message.id != question.id))
 
     async def _generate(self, request: wire.GenerateRequest, written: _Written) -> wire.Finished | None:
         """Stream the answer into `written`; None when the engine failed on the way (a Notice has said why)."""

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.conversation import TurnOptions
-from app.drop.classify import PathKind, classify
-from app.drop.explain import explain
 from app.drop.stage import DropError, stage, unstage
 from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Part, Severity
+from app.host.documents import DocumentInfo
 from app.host.stream import HostError
-from app.host.wire import DocumentInfo, Passage, SearchRequest, SearchResult, SourceKind, WindowView
+from app.host.wire import Passage, SearchRequest, SearchResult, SourceKind, WindowView
 from app.ids import ChatId, MessageId, new_chat_id
 from app.indexer import Indexer
 from app.outgoing import Outgoing, OutgoingQueues
+from app.pasted import read_pasted
 from app.paths import Paths
 from app.ports import ChatView, DeskError, Dropped
 from app.settings import Settings, Switch
@@ -220,6 +220,19 @@ class Desk:
         """Star or unstar a message."""
         return await self._try(lambda: self._store.star(message, starred))
 
+    async def pin(self, chat: ChatId, message: MessageId) -> Message:
+        """Keep a message in the chat's window, once the model is up. Raises DeskError when too much is pinned."""
+        await self.model_up()
+        return await self._try_async(self._turns.pin(chat, message))
+
+    async def unpin(self, chat: ChatId, message: MessageId) -> Message:
+        """Let a message leave the chat's window as any other does."""
+        return await self._try_async(self._turns.unpin(chat, message))
+
+    async def pinned(self, chat: ChatId) -> list[Message]:
+        """The messages that are pinned to the chat's window, oldest first."""
+        return await self._try(lambda: self._store.pinned(chat))
+
     async def favorites(self) -> list[Message]:
         """Starred messages, newest first."""
         return await self._try(self._store.favorites)
@@ -294,20 +307,7 @@ class Desk:
 
     async def drop(self, chat: ChatId, pasted: str) -> Dropped:
         """Read a paste: files are staged and ingested in the background, anything else comes back as text."""
-        named = await asyncio.to_thread(classify, pasted)
-        if not named:
-            return Dropped(text=pasted, explanation=await asyncio.to_thread(explain, pasted))
-        attachments: list[Attachment] = []
-        problems: list[str] = []
-        for item in named:
-            if item.kind is PathKind.FOLDER:
-                problems.append(f"{item.path} is a folder; drop the files in it.")
-                continue
-            try:
-                attachments.append(await self.attach(chat, item.path))
-            except DeskError as error:
-                problems.append(str(error))
-        return Dropped(tuple(attachments), explanation=" ".join(problems))
+        return await read_pasted(pasted, lambda path: self.attach(chat, path))
 
     async def attach(self, chat: ChatId, path: Path) -> Attachment:
         """Stage one file and ingest it in the background. Raises DeskError with one sentence."""

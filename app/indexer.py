@@ -13,6 +13,7 @@ from itertools import takewhile
 
 from app.events import IngestJob, JobChanged, JobPhase, Listener, Notice, Severity
 from app.host import wire
+from app.host.documents import Ingested, IngestProgress, IngestRequest
 from app.host.host import Host
 from app.host.stream import CallFailedError, ChildDiedError, HostError
 from app.ids import ChatId, DocumentId, MessageId, new_job_id
@@ -149,7 +150,7 @@ class Indexer:
     async def _ingest(self, item: OutboxItem) -> None:
         payload = IngestPayload.from_key(item.key)
         job = self._update(payload.staged, replace(self._job(payload), phase=JobPhase.WAITING, done=0, total=0))
-        request = wire.IngestRequest(job.id, payload.staged, payload.name, payload.origin)
+        request = IngestRequest(job.id, payload.staged, payload.name, payload.origin)
         try:
             async with self._host.ingest(request) as stream:
                 async for event in stream:
@@ -173,9 +174,9 @@ class Indexer:
 
     async def _hear(self, payload: IngestPayload, job: IngestJob, event: object) -> IngestJob:
         match event:
-            case wire.IngestProgress(_, phase, done, total):
+            case IngestProgress(_, phase, done, total):
                 return self._update(payload.staged, replace(job, phase=JobPhase(phase), done=done, total=total))
-            case wire.Ingested():
+            case Ingested():
                 await asyncio.to_thread(self._store.set_document, payload.staged, event.document)
                 for warning in event.warnings:
                     self._emit(Notice(_about(payload.name, warning), Severity.WARNING))

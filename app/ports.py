@@ -8,7 +8,8 @@ from typing import Protocol
 
 from app.errors import PersonError
 from app.events import IngestJob, Listener, ModelState
-from app.host.wire import DocumentInfo, Passage, SearchResult, SourceKind, WindowView
+from app.host.documents import DocumentInfo
+from app.host.wire import Passage, SearchResult, SourceKind, WindowView
 from app.ids import ChatId, MessageId
 from app.store.types import Attachment, Chat, Message
 
@@ -90,6 +91,12 @@ class DeskPort(Protocol):
 
     async def star(self, message: MessageId, starred: bool) -> Message:
         """Star or unstar a message."""
+
+    async def pin(self, chat: ChatId, message: MessageId) -> Message:
+        """Keep a message in the chat's window. Raises DeskError when too much is pinned; nothing is changed then."""
+
+    async def unpin(self, chat: ChatId, message: MessageId) -> Message:
+        """Let a message leave the chat's window as any other does."""
 
     async def favorites(self) -> list[Message]:
         """Starred messages, newest first."""

@@ -10,10 +10,11 @@ from app.conversation import Conversation, TurnOptions
 from app.events import ChatsChanged, Listener, MessageAdded, Notice, QueueChanged, Severity, TurnsOver
 from app.host.host import Host
 from app.host.stream import HostError
-from app.ids import ChatId, DocumentId
+from app.ids import ChatId, DocumentId, MessageId
 from app.indexer import Indexer
 from app.outgoing import Outgoing, OutgoingQueues
 from app.paths import PathsError
+from app.pinning import Pinning
 from app.ports import DeskError
 from app.store.store import Store, StoreError
 from app.store.types import Message
@@ -42,6 +43,7 @@ class Turns:
         self._queues, self._models, self._emit = queues, models, emit
         self._conversations: dict[ChatId, Conversation] = {}
         self._running: dict[ChatId, asyncio.Task[None]] = {}
+        self._pinning = Pinning(store, host, emit)
         self._closing = False
 
     async def send(self, chat: ChatId, item: Outgoing, begin: Callable[[], Awaitable[None]]) -> None:
@@ -82,6 +84,14 @@ class Turns:
         if chat in self._running:
             await asyncio.wait([self._running[chat]])
 
+    async def pin(self, chat: ChatId, message: MessageId) -> Message:
+        """Pin a message to the chat's window; see `Pinning`."""
+        return await self._pinning.pin(chat, message, self._models.turn_options().system)
+
+    async def unpin(self, chat: ChatId, message: MessageId) -> Message:
+        """Let go of a message that was pinned."""
+        return await self._pinning.unpin(chat, message, self._models.turn_options().system)
+
     async def drop(self, chat: ChatId) -> None:
         """The chat is going: stop its turn, forget its queue."""
         self._queues.drop(chat)
@@ -92,6 +102,7 @@ class Turns:
     async def close(self) -> None:
         """Stop every turn; partial answers are kept, queues stay on disk."""
         self._closing = True
+        await self._pinning.close()
         tasks = list(self._running.values())
         for conversation in self._conversations.values():
             conversation.stop()

@@ -192,19 +192,21 @@ class Engine:
             priority=priority,
         )
 
-    def read(self, session: SessionId, priority: Priority = Priority.BACKGROUND) -> None:
+    def read(self, session: SessionId, priority: Priority = Priority.BACKGROUND) -> bool:
         """Begin to compute what waits in the chat, without an answer to it: a window that is rebuilt from text, or a
         long prompt before it is asked for. `step` does the work and tells of it in PromptRead.
 
         It is in nobody's way: in the background it waits for every answer, and makes room for it; an answer in the
         same chat takes its place; the chat may be added to (that is read as well), forked, rewound and swapped out.
-        Nothing happens when nothing waits, or when the policy drops or forgets what is read. Raises EngineError while
-        the chat answers; in the foreground, PoolFullError as `generate` does.
+        False, and nothing happens, when nothing waits, or when the policy drops or forgets what is read. Raises
+        EngineError while the chat answers; in the foreground, PoolFullError as `generate` does.
         """
         chat = self._idle(session)
-        if chat.session.policy.reads_ahead and self.unread(session):
-            self._admission.enter(chat, priority)
-            chat.reading = Reading(priority)
+        if not chat.session.policy.reads_ahead or not self.unread(session):
+            return False
+        self._admission.enter(chat, priority)
+        chat.reading = Reading(priority)
+        return True
 
     def cancel(self, session: SessionId) -> None:
         """End the running answer before its next token; what was written stays in the window. A reading is over at

@@ -1,4 +1,4 @@
-"""`aios-chat chats`, `favorites` and `export`: what is stored, without any model."""
+"""`aios-chat chats`, `favorites`, `pinned` and `export`: what is stored, without any model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 
 from app.commands.session import Progress, as_json, counted, opened
 from app.settings import Settings
+from app.store.types import Message
 
 
 async def chats(settings: Settings, *, json: bool) -> int:
@@ -23,13 +24,23 @@ async def chats(settings: Settings, *, json: bool) -> int:
 async def favorites(settings: Settings, *, json: bool) -> int:
     """List starred messages, the last starred first."""
     async with opened(settings, Progress(True)) as desk:
-        rows = await desk.favorites()
+        _show(await desk.favorites(), json)
+    return 0
+
+
+async def pinned(settings: Settings, given: str, *, json: bool) -> int:
+    """List the messages that are pinned to a chat's window, oldest first. Raises DeskError for an unknown chat."""
+    async with opened(settings, Progress(True)) as desk:
+        _show(await desk.pinned((await desk.find_chat(given)).id), json)
+    return 0
+
+
+def _show(messages: list[Message], json: bool) -> None:
     if json:
-        print(as_json(rows))
-    for message in rows if not json else ():
+        print(as_json(messages))
+    for message in messages if not json else ():
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(message.created))
         print(f"{message.chat}  {when}  {message.role.value}\n   {' '.join(message.text.split())}")
-    return 0
 
 
 async def export(settings: Settings, given: str, *, json: bool) -> int:

@@ -44,6 +44,12 @@ class _Running:
     window_sent: float = 0.0
 
 
+@dataclass(slots=True)
+class _Reading:
+    call: CallId
+    chat: ChatId
+
+
 class EngineChild:
     """Owns the engine; everything runs on the main thread."""
 
@@ -52,11 +58,12 @@ class EngineChild:
         self._engine: Engine | None = None
         self._book: SessionBook | None = None
         self._running: dict[SessionId, _Running] = {}
+        self._reading: dict[SessionId, _Reading] = {}
 
     def run(self) -> None:
         """Until told to stop."""
         while True:
-            envelope = self._channel.receive(timeout=0 if self._running else None)
+            envelope = self._channel.receive(timeout=0 if self._running or self._reading else None)
             if isinstance(envelope, Stop):
                 return
             if isinstance(envelope, Call):
@@ -73,6 +80,8 @@ class EngineChild:
                     self._begin(call.id, request)
                 case wire.PrepareRequest() as request:
                     self._channel.send(Result(call.id, self._prepare(request)))
+                case wire.ReadRequest() as request:
+                    self._read(call.id, request)
                 case wire.WindowRequest(chat):
                     self._channel.send(Result(call.id, self._window(chat)))
                 case wire.CloseSession(chat):
@@ -82,6 +91,7 @@ class EngineChild:
                     raise TypeError(f"the engine answers no {type(other).__name__}")
         except Exception as error:
             self._channel.fail(call.id, error, (EngineError,))
+        self._end_lost_readings()
 
     def _load(self, options: wire.EngineOptions) -> wire.EngineReady:
         import torch
@@ -136,6 +146,33 @@ class EngineChild:
         engine.generate(session, MessageKey(request.answer), sampling_params(request.sampling))
         self._running[session] = _Running(call, request)
 
+    def _read(self, call: CallId, request: wire.ReadRequest) -> None:
+        """Rebuild the chat's window in the background. While the chat answers, only see that it can be: the next
+        question brings what is pinned with it."""
+        engine, book = self._ready()
+        if book.session(request.chat) in self._running:
+            engine.close_session(book.opened(request))
+            self._channel.event(call, wire.PrefillProgress(0, 0))
+            self._channel.send(Result(call, None))
+            return
+        session = book.prepare(request, frozenset(self._running))
+        self._end_reading(session, None)
+        self._reading[session] = _Reading(call, request.chat)
+        self._channel.event(call, wire.PrefillProgress(0, engine.unread(session)))
+        if not engine.read(session):
+            self._end_reading(session, None)
+
+    def _end_reading(self, session: SessionId, window: wire.WindowView | None) -> None:
+        reading = self._reading.pop(session, None)
+        if reading is not None:
+            self._channel.send(Result(reading.call, window))
+
+    def _end_lost_readings(self) -> None:
+        """Answers take the place of readings in their chats, and a chat that begins anew has another session."""
+        for session, reading in list(self._reading.items()):
+            if session in self._running or self._book is None or self._book.session(reading.chat) != session:
+                self._end_reading(session, None)
+
     def _prepare(self, request: wire.PrepareRequest) -> wire.Prepared:
         engine, book = self._ready()
         session = book.prepare(request, frozenset(self._running))
@@ -147,6 +184,10 @@ class EngineChild:
         for session, running in self._running.items():
             if self._channel.cancelled(running.call):
                 engine.cancel(session)
+        for session, reading in list(self._reading.items()):
+            if self._channel.cancelled(reading.call):
+                engine.cancel(session)
+                self._end_reading(session, None)
         try:
             happened = engine.step()
         except Exception as error:
@@ -155,11 +196,17 @@ class EngineChild:
             for running in list(self._running.values()):
                 self._close(running.request.chat)
                 self._channel.fail(running.call, error, (EngineError,))
+            for reading in list(self._reading.values()):
+                self._close(reading.chat)
+            self._end_lost_readings()
             return
         for event in happened:
             self._tell(event)
 
     def _tell(self, event: events.EngineEvent) -> None:
+        if event.session not in self._running:
+            self._tell_reading(self._reading[event.session], event)
+            return
         running = self._running[event.session]
         match event:
             case events.PromptRead(_, done, total):
@@ -173,6 +220,12 @@ class EngineChild:
                 self._send_window(running, True)
             case events.AnswerFinished():
                 self._finish(running, event)
+
+    def _tell_reading(self, reading: _Reading, event: events.EngineEvent) -> None:
+        if isinstance(event, events.PromptRead):
+            self._channel.event(reading.call, wire.PrefillProgress(event.done, event.total))
+            if event.done == event.total:
+                self._end_reading(event.session, self._window(reading.chat))
 
     def _finish(self, running: _Running, event: events.AnswerFinished) -> None:
         _, book = self._ready()
@@ -211,6 +264,7 @@ class EngineChild:
             chat=chat,
             quota_tokens=w.quota_tokens,
             sink_tokens=w.sink_tokens,
+            pinned_tokens=w.pinned_tokens,
             ring_tokens=w.ring_tokens,
             visible_tokens=w.visible_tokens,
             position=w.position,
@@ -224,7 +278,8 @@ class EngineChild:
             format=_format_name(self._engine),
             tokens_per_second=w.tokens_per_second,
             segments=tuple(
-                wire.WindowSegment(None if m.key is None else MessageId(m.key), m.visible, m.total) for m in w.messages
+                wire.WindowSegment(None if m.key is None else MessageId(m.key), m.visible, m.total, m.pinned)
+                for m in w.messages
             ),
         )
 

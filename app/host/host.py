@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.host import wire
+from app.host.documents import DocumentInfo, IngestRequest, ListDocuments
 from app.host.process import ChildExit, ChildProcess
 from app.host.stream import ChildDiedError, HostError, Stream
 from app.ids import ChatId
@@ -81,6 +82,11 @@ class Host:
         """Answer; yields EngineEvents, Finished last. `Stream.cancel` stops it and lets the end arrive."""
         return self.engine.stream(request)
 
+    def read(self, request: wire.ReadRequest) -> Stream:
+        """Read a chat in the background, what is pinned to its window having changed; see ReadRequest. Fails with the
+        engine's QuotaError when too much is pinned."""
+        return self.engine.stream(request)
+
     async def prepare(self, request: wire.PrepareRequest) -> wire.Prepared:
         """Have the engine read a chat up to its question, and tell what will still be in the window then."""
         prepared: wire.Prepared = await self.engine.call(request)
@@ -106,12 +112,12 @@ class Host:
         result: wire.SearchResult = await self.memory.call(request)
         return result
 
-    async def documents(self) -> Sequence[wire.DocumentInfo]:
+    async def documents(self) -> Sequence[DocumentInfo]:
         """Every ingested document."""
-        rows: tuple[wire.DocumentInfo, ...] = await self.memory.call(wire.ListDocuments())
+        rows: tuple[DocumentInfo, ...] = await self.memory.call(ListDocuments())
         return rows
 
-    def ingest(self, request: wire.IngestRequest) -> Stream:
+    def ingest(self, request: IngestRequest) -> Stream:
         """Read a file; yields IngestProgress, Ingested last."""
         return self.memory.stream(request)
 

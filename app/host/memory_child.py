@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from app.host import wire
+from app.host.documents import DocumentInfo, Ingested, IngestProgress, IngestRequest, ListDocuments
 from app.host.serve import CallCancelled, Channel, Context, serve
 from app.ids import DocumentId, MessageId
 from memory import types
@@ -34,10 +35,10 @@ class MemoryChild:
                 wire.RecallRequest: self._recall,
                 wire.CiteRequest: self._cite,
                 wire.SearchRequest: self._search,
-                wire.ListDocuments: self._documents,
+                ListDocuments: self._documents,
             },
             background={
-                wire.IngestRequest: self._ingest,
+                IngestRequest: self._ingest,
                 wire.RememberRequest: self._remember,
                 wire.ForgetRequest: self._forget,
             },
@@ -107,9 +108,9 @@ class MemoryChild:
         passages = tuple(_passage(hit, str(n)) for n, hit in enumerate(hits, start=1))
         return wire.SearchResult(passages, time.perf_counter() - began)
 
-    def _documents(self, _request: wire.ListDocuments, _context: Context) -> tuple[wire.DocumentInfo, ...]:
+    def _documents(self, _request: ListDocuments, _context: Context) -> tuple[DocumentInfo, ...]:
         return tuple(
-            wire.DocumentInfo(
+            DocumentInfo(
                 DocumentId(row.source.id),
                 row.source.title,
                 row.source.origin,
@@ -121,17 +122,17 @@ class MemoryChild:
             for row in self._ready().documents()
         )
 
-    def _ingest(self, request: wire.IngestRequest, context: Context) -> wire.Ingested:
+    def _ingest(self, request: IngestRequest, context: Context) -> Ingested:
         report = self._ready().ingest(
             Path(request.path),
             request.name,
             request.origin,
-            lambda p: context.event(wire.IngestProgress(request.job, p.phase, p.done, p.total)),
+            lambda p: context.event(IngestProgress(request.job, p.phase, p.done, p.total)),
             context.cancelled,
         )
         if context.cancelled():
             raise CallCancelled
-        return wire.Ingested(
+        return Ingested(
             job=request.job,
             document=DocumentId(report.source.id),
             name=report.source.title,

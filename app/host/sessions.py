@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from app.host.wire import GenerateRequest, PrepareRequest, PromptMessage, Role
+from app.host import wire
+from app.host.wire import GenerateRequest, PrepareRequest, PromptMessage, ReadRequest
 from app.ids import ChatId, MessageId
 from engine.engine import Engine
+from engine.sinks import PinnedMessage, Role
 from engine.types import MessageKey, SessionId
 
 HELD_CHATS = 64
 """Chats whose token histories are kept, a few bytes a token; their pages come and go as the engine sees fit."""
+
+Request = GenerateRequest | PrepareRequest | ReadRequest
+"""Whatever needs a chat to be read."""
 
 
 @dataclass(slots=True)
@@ -21,6 +26,7 @@ class Held:
 
     session: SessionId
     system: str
+    pinned: tuple[PromptMessage, ...]
     read: list[MessageId] = field(default_factory=list)
     texts: dict[MessageId, int] = field(default_factory=dict)
 
@@ -28,18 +34,23 @@ class Held:
 class SessionBook:
     """Maps chats to sessions. A chat that took another path (an answer regenerated, a question edited) is rewound to
     where the paths part, and a fork begins with the history of the chat it came from; both take up pages that the
-    engine still knows. Only when those are gone is a chat fed from text."""
+    engine still knows. Only when those are gone is a chat fed from text; and when other messages are pinned to its
+    window, which stand before all others."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._held: OrderedDict[ChatId, Held] = OrderedDict()
 
-    def prepare(self, request: GenerateRequest | PrepareRequest, busy: frozenset[SessionId]) -> SessionId:
-        """Bring the chat's session to the end of `request.messages`; returns it. Raises QuotaError."""
+    def prepare(self, request: Request, busy: frozenset[SessionId]) -> SessionId:
+        """Bring the chat's session to the end of `request.messages`; returns it. Raises QuotaError, changing nothing,
+        when the system prompt and what is pinned leave too little of the window."""
+        pinned = {message.id for message in request.pinned}
+        request = replace(request, messages=tuple(message for message in request.messages if message.id not in pinned))
         held = self._rewound(request) or self._forked(request, busy)
         if held is None:
+            session = self.opened(request)
             self.close(request.chat)
-            held = Held(self._engine.open_session(request.system), request.system)
+            held = Held(session, request.system, request.pinned)
             unread = self._newest_that_fit(request.messages, held.session)
         else:
             unread = list(request.messages[_shared(request.messages, held)[0] :])
@@ -51,6 +62,10 @@ class SessionBook:
             held.texts[message.id] = hash(message.text)
         self._forget_oldest(busy)
         return held.session
+
+    def opened(self, request: Request) -> SessionId:
+        """A session that has read nothing beyond its sinks. Raises QuotaError."""
+        return self._engine.open_session(request.system, [_pinned(message) for message in request.pinned])
 
     def answered(self, chat: ChatId, answer: MessageId) -> None:
         """The session has written `answer`."""
@@ -67,10 +82,10 @@ class SessionBook:
         if held is not None:
             self._engine.close_session(held.session)
 
-    def _rewound(self, request: GenerateRequest | PrepareRequest) -> Held | None:
+    def _rewound(self, request: Request) -> Held | None:
         """The chat's own session, holding nothing but what is on the path; None when it has to be fed from text."""
         held = self._held.get(request.chat)
-        if held is None or held.system != request.system:
+        if held is None or not _same_sinks(held, request):
             return None
         shared, last = _shared(request.messages, held)
         if not shared:
@@ -82,18 +97,19 @@ class SessionBook:
             del held.read[last:]
         return held if self._worth(request.messages, held, shared) else None
 
-    def _forked(self, request: GenerateRequest | PrepareRequest, busy: frozenset[SessionId]) -> Held | None:
+    def _forked(self, request: Request, busy: frozenset[SessionId]) -> Held | None:
         """A session with the history of the chat that shares most of the path; None when there is none, or when most
         of it would have to be computed again."""
         if request.chat in self._held:
             return None
-        others = [h for h in self._held.values() if h.system == request.system and h.session not in busy]
+        others = [h for h in self._held.values() if _same_sinks(h, request) and h.session not in busy]
         met = [(*_shared(request.messages, held), held) for held in others]
         shared, last, source = max(met, key=lambda pair: pair[:2], default=(0, 0, None))
         if source is None or not shared:
             return None
         read = source.read[:last]
-        child = Held(self._engine.fork(source.session, MessageKey(read[-1])), request.system, read, dict(source.texts))
+        session = self._engine.fork(source.session, MessageKey(read[-1]))
+        child = Held(session, request.system, request.pinned, read, dict(source.texts))
         if self._worth(request.messages, child, shared):
             return child
         self._engine.close_session(child.session)
@@ -102,7 +118,7 @@ class SessionBook:
     def _worth(self, messages: tuple[PromptMessage, ...], held: Held, shared: int) -> bool:
         """Whether to go on from `held`, which has read the first `shared` messages, or those of them that it was fed:
         that costs less than reading a windowful of text, and leaves nothing out that would be read then."""
-        if self._engine.unread(held.session) > self._engine.window(held.session).ring_tokens:
+        if self._engine.unread(held.session) > self._engine.window(held.session).quota_tokens:
             return False
         visible = len(held.read) + len(messages) - shared
         return len(held.read) >= shared or visible >= len(self._newest_that_fit(messages, held.session))
@@ -126,13 +142,22 @@ class SessionBook:
             kept.append(message)
         kept.reverse()
         # A chat begins with a question: an answer without it would stand alone at the top.
-        if len(kept) > 1 and kept[0].role is Role.ASSISTANT:
+        if len(kept) > 1 and kept[0].role is wire.Role.ASSISTANT:
             kept = kept[1:]
         return kept
 
     def _feed(self, session: SessionId, message: PromptMessage) -> None:
-        add = self._engine.add_user if message.role is Role.USER else self._engine.add_answer
+        add = self._engine.add_user if message.role is wire.Role.USER else self._engine.add_answer
         add(session, MessageKey(message.id), message.text)
+
+
+def _pinned(message: PromptMessage) -> PinnedMessage:
+    role = Role.USER if message.role is wire.Role.USER else Role.ANSWER
+    return PinnedMessage(MessageKey(message.id), role, message.text)
+
+
+def _same_sinks(held: Held, request: Request) -> bool:
+    return (held.system, held.pinned) == (request.system, request.pinned)
 
 
 def _shared(messages: tuple[PromptMessage, ...], held: Held) -> tuple[int, int]:

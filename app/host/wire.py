@@ -11,7 +11,7 @@ from enum import StrEnum
 from time import localtime, strftime
 
 from app.host.sampling import FinishReason, Sampling
-from app.ids import ChatId, DocumentId, JobId, MessageId
+from app.ids import ChatId, DocumentId, MessageId
 
 
 class Role(StrEnum):
@@ -85,34 +85,51 @@ class EngineReady:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """Answer the last of `messages` (a user message). `messages` is the tail of the chat's path, oldest first."""
+    """Answer the last of `messages` (a user message). `messages` is the tail of the chat's path, oldest first; `pinned`
+    are those of the whole path that stay in the window."""
 
     chat: ChatId
     system: str
     messages: tuple[PromptMessage, ...]
     answer: MessageId
     sampling: Sampling
+    pinned: tuple[PromptMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What is pinned to a chat's window changed: read the chat, `messages` and `pinned` as in GenerateRequest, before
+    its next question comes. PrefillProgress tells first that it can be, with nothing done; the answer is the
+    WindowView when all is read, or None when something else came first."""
+
+    chat: ChatId
+    system: str
+    messages: tuple[PromptMessage, ...]
+    pinned: tuple[PromptMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSegment:
-    """One message's share of the window. `message` None is the system prompt (the sinks)."""
+    """One message's share of the window. `message` None is the system prompt; `pinned` ones are sinks as well."""
 
     message: MessageId | None
     visible_tokens: int
     total_tokens: int
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
-    """What the model can see right now, counted by the engine in the model's own tokens: `ring_tokens` is the ring's
-    capacity, `visible_tokens` the sinks and the visible part of the ring, `position` all tokens read and written so
-    far, `next_eviction_tokens` those until the next page is recycled. Of all chats: `host_bytes` hold pages of past
-    windows, and `found_tokens` were taken up from such pages instead of being computed."""
+    """What the model can see right now, counted by the engine in the model's own tokens: `pinned_tokens` of the sinks
+    are messages that were pinned, `ring_tokens` is the ring's capacity, `visible_tokens` the sinks and the visible part
+    of the ring, `position` all tokens read and written so far, `next_eviction_tokens` those until the next page is
+    recycled. Of all chats: `host_bytes` hold pages of past windows, and `found_tokens` were taken up from such pages
+    instead of being computed."""
 
     chat: ChatId
     quota_tokens: int
     sink_tokens: int
+    pinned_tokens: int
     ring_tokens: int
     visible_tokens: int
     position: int
@@ -183,6 +200,7 @@ class PrepareRequest:
     messages: tuple[PromptMessage, ...]
     question: str
     block_tokens: int
+    pinned: tuple[PromptMessage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,40 +322,6 @@ class Cited:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestRequest:
-    """Read one file into the memory. `path` is where the bytes are now, `origin` the path the person gave."""
-
-    job: JobId
-    path: str
-    name: str
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class IngestProgress:
-    """`phase` is one of read, ocr, embed, store; `done` of `total` units (pages or passages)."""
-
-    job: JobId
-    phase: str
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    """The file is searchable. `warnings` names every page that could not be read."""
-
-    job: JobId
-    document: DocumentId
-    name: str
-    kind: str
-    pages: int | None
-    passages: int
-    already_known: bool
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RememberedMessage:
     """One chat message on its way into the memory."""
 
@@ -380,21 +364,3 @@ class ForgetRequest:
 
     source_id: str
     messages: tuple[MessageId, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ListDocuments:
-    """Ask for every ingested document."""
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentInfo:
-    """One ingested document."""
-
-    id: DocumentId
-    name: str
-    origin: str
-    kind: str
-    pages: int | None
-    passages: int
-    added: float

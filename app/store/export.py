@@ -45,6 +45,8 @@ def _heading(message: Message) -> str:
     extras = [_NOTES[message.status]] if message.status in _NOTES else []
     if message.starred:
         extras.append("★")
+    if message.pinned:
+        extras.append("pinned")
     return " · ".join([f"## {_NAMES[message.role]}", when, *extras])
 
 

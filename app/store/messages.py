@@ -15,14 +15,15 @@ from app.store.types import Attachment, Message, MessageStatus
 TITLE_LENGTH = 48
 """Characters of the first message that become the chat's title."""
 
-_PATH = """
+PATH = """
     WITH RECURSIVE path (id, parent, n) AS (
         SELECT id, parent, 1 FROM messages WHERE id = :tip
         UNION ALL SELECT m.id, m.parent, path.n + 1 FROM messages AS m JOIN path ON m.id = path.parent
         WHERE path.n < :limit
     )
 """
-_WITHOUT_LIMIT = 1 << 62
+"""`path` are the messages from `tip` up, at most `limit` of them, counted by `n`."""
+WITHOUT_LIMIT = 1 << 62
 
 
 def get(connection: sqlite3.Connection, message: MessageId) -> Message | None:
@@ -136,9 +137,9 @@ def path(connection: sqlite3.Connection, chat: ChatId, limit: int | None, before
     if tip is None or (limit is not None and limit <= 0):
         return []
     found = connection.execute(
-        f"{_PATH} SELECT {rows.MESSAGE_COLUMNS} FROM path JOIN messages AS m ON m.id = path.id"
+        f"{PATH} SELECT {rows.MESSAGE_COLUMNS} FROM path JOIN messages AS m ON m.id = path.id"
         " LEFT JOIN journal AS j ON j.message = m.id ORDER BY path.n DESC",
-        {"tip": tip, "limit": _WITHOUT_LIMIT if limit is None else limit},
+        {"tip": tip, "limit": WITHOUT_LIMIT if limit is None else limit},
     ).fetchall()
     return rows.to_messages(connection, found)
 
@@ -162,9 +163,9 @@ def chat_documents(connection: sqlite3.Connection, chat: ChatId) -> tuple[Docume
     """Documents attached on the chat's path, in the order they came."""
     head, _ = _head_and_title(connection, chat)
     found = connection.execute(
-        f"{_PATH} SELECT a.document FROM path JOIN attachments AS a ON a.message = path.id"
+        f"{PATH} SELECT a.document FROM path JOIN attachments AS a ON a.message = path.id"
         " WHERE a.document IS NOT NULL ORDER BY path.n DESC, a.ordinal",
-        {"tip": head, "limit": _WITHOUT_LIMIT},
+        {"tip": head, "limit": WITHOUT_LIMIT},
     )
     return tuple(dict.fromkeys(DocumentId(document) for (document,) in found))
 

@@ -14,7 +14,7 @@ from app.store.types import Attachment, Chat, Figures, Message, MessageStatus
 
 MESSAGE_COLUMNS = """
     m.id, m.chat, m.parent, m.role, coalesce(j.text, m.text), m.created, m.status, m.starred_at, m.block,
-    m.quote, m.passages, m.citations, m.figures
+    m.quote, m.passages, m.citations, m.figures, m.pinned
 """
 """With `MESSAGE_TABLES`: a streaming answer shows what its journal holds."""
 MESSAGE_TABLES = "messages AS m LEFT JOIN journal AS j ON j.message = m.id"
@@ -60,6 +60,7 @@ def _to_message(row: Row, attachments: tuple[Attachment, ...]) -> Message:
         passages=passages_from_json(row[10]),
         citations=tuple(json.loads(row[11])),
         figures=None if row[12] is None else Figures(**json.loads(row[12])),
+        pinned=bool(row[13]),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.host.wire import ForgetRequest, Passage, RememberedMessage
 from app.ids import ChatId, DocumentId, MessageId
-from app.store import chats, export, favorites, journal, messages, outbox, search
+from app.store import chats, export, favorites, journal, messages, outbox, pins, search
 from app.store.chats import Deleted
 from app.store.db import Database, StoreError
 from app.store.outbox import IngestPayload, forget_request
@@ -201,6 +201,18 @@ class Store:
         """Starred messages, the last starred first."""
         with self._database.read() as connection:
             return favorites.favorites(connection)
+
+    # --- pins
+
+    def pin(self, message: MessageId, pinned: bool) -> Message:
+        """Pin a message to the window of every chat whose path it is on, or unpin it."""
+        with self._database.write() as connection:
+            return pins.pin(connection, message, pinned)
+
+    def pinned(self, chat: ChatId) -> list[Message]:
+        """The pinned messages on the chat's path, oldest first."""
+        with self._database.read() as connection:
+            return pins.pinned(connection, chat)
 
     # --- documents
 

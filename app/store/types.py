@@ -69,6 +69,8 @@ class Message:
     citations: tuple[str, ...] = ()
     """Labels of the passages that the answer rests on."""
     figures: Figures | None = None
+    pinned: bool = False
+    """It stays in the window, see `app.pinning`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,6 +276,12 @@ class ChatWork:
         """Star or unstar a message."""
         self._tell(self.Changed(await self.desk.star(message.id, not message.starred)))
 
+    async def pin(self, message: Message) -> None:
+        """Pin a message to the open chat's window, or unpin it."""
+        chat = await self._open_id()
+        change = self.desk.unpin if message.pinned else self.desk.pin
+        self._tell(self.Changed(await change(chat, message.id)))
+
     async def sources(self, message: Message) -> None:
         """The passages behind a message; an answer without its own has its question's."""
         passages = message.passages or await self.desk.sources(message.id)

@@ -60,6 +60,7 @@ class Commands:
             ActionId.PAGE_DOWN: self._page_down,
             ActionId.LATEST: self._latest,
             ActionId.STAR: self._star,
+            ActionId.PIN: self._pin,
             ActionId.FORK: self._fork,
             ActionId.QUOTE: self._quote,
             ActionId.COPY: self._copy,
@@ -225,6 +226,10 @@ class Commands:
     async def _star(self, _: str) -> None:
         if (message := self._target()) is not None:
             start(self.screen, self.work.star(message), "star")
+
+    async def _pin(self, _: str) -> None:
+        if (message := self._target()) is not None:
+            start(self.screen, self.work.pin(message), "pin")
 
     async def _fork(self, _: str) -> None:
         if (message := self._target()) is not None:

@@ -74,14 +74,15 @@ def export_path(argument: str, title: str) -> Path:
 def evicted(window: WindowView | None, order: Sequence[MessageId]) -> frozenset[MessageId]:
     """Which messages of a path (oldest first) the model no longer sees at all.
 
-    A message is text only when the engine counts no visible token of it, or when it lies before the oldest
-    visible one. Newer ones, which the engine has not read yet, are not evicted. Without a window nothing is.
+    A message is text only when the engine counts no visible token of it, or when it lies before the oldest visible one
+    that is not pinned. Newer ones, which the engine has not read yet, are not evicted. Without a window nothing is.
     """
     if window is None:
         return frozenset()
     seen = {s.message for s in window.segments if s.message is not None and s.visible_tokens > 0}
     gone = {s.message for s in window.segments if s.message is not None and not s.visible_tokens}
-    first = next((index for index, message in enumerate(order) if message in seen), 0)
+    pinned = {s.message for s in window.segments if s.pinned}
+    first = next((index for index, message in enumerate(order) if message in seen - pinned), 0)
     return frozenset(m for i, m in enumerate(order) if m not in seen and (i < first or m in gone))
 
 

@@ -18,6 +18,7 @@ from app.host.wire import Role, SourceKind
 from app.ids import ChatId
 from app.outgoing import Outgoing, OutgoingQueues
 from app.paths import Paths
+from app.ports import DeskError
 from app.settings import load_settings
 from app.store.types import Message, MessageStatus
 from tests.engine.tiny import write_llama
@@ -95,6 +96,12 @@ async def new_chat(seen: Seen) -> ChatId:
     return (await seen.desk.new_chat()).chat.id
 
 
+async def new_stored_chat(seen: Seen) -> ChatId:
+    chat = await new_chat(seen)
+    await seen.ask(chat, "A beginning.")
+    return chat
+
+
 async def test_a_turn_is_stored_answered_and_remembered(seen: Seen) -> None:
     chat = await new_chat(seen)
     answer = await seen.ask(chat, "The walrus keeps a blue umbrella.")
@@ -163,6 +170,55 @@ async def test_what_is_told_of_the_window_never_exceeds_the_quota(seen: Seen) ->
     assert all(w.position == w.visible_tokens + w.evicted_tokens for w in windows)
     first = (await seen.desk.open_chat(chat)).messages[0].id
     assert first not in {s.message for s in windows[-1].segments}
+
+
+async def test_a_pinned_message_is_read_into_the_window_beside_everything_else(seen: Seen) -> None:
+    chat = await new_chat(seen)
+    await seen.ask(chat, "The gate is green.")
+    await seen.ask(chat, "The door is blue.")
+    gate, _, door, _ = (await seen.desk.open_chat(chat)).messages
+
+    def pinned() -> list[str]:
+        return [s.message for s in seen.of(WindowChanged, chat)[-1].window.segments if s.pinned and s.visible_tokens]
+
+    assert (await seen.desk.pin(chat, door.id)).pinned
+    await seen.until(lambda: pinned() == [door.id])
+    assert (await seen.desk.pin(chat, gate.id)).pinned
+    await seen.until(lambda: pinned() == [gate.id, door.id])
+    window = seen.of(WindowChanged, chat)[-1].window
+    assert window.visible_tokens == window.position
+    assert window.pinned_tokens == sum(s.total_tokens for s in window.segments if s.pinned)
+    await seen.ask(chat, "And the wall?")
+    assert pinned() == [gate.id, door.id]
+    assert [m.id for m in await seen.desk.pinned(chat)] == [gate.id, door.id]
+    assert not (await seen.desk.unpin(chat, gate.id)).pinned
+    await seen.until(lambda: pinned() == [door.id])
+
+
+async def test_too_much_is_not_pinned_and_the_engine_says_why(seen: Seen) -> None:
+    chat = await new_chat(seen)
+    await seen.ask(chat, "word " * 170)
+    long, answer = (await seen.desk.open_chat(chat)).messages
+    with pytest.raises(DeskError, match="what is pinned takes 858 tokens; 768 are allowed of a window of 1536"):
+        await seen.desk.pin(chat, long.id)
+    assert await seen.desk.pinned(chat) == []
+    with pytest.raises(DeskError, match="not on this chat's path"):
+        await seen.desk.pin(await new_stored_chat(seen), answer.id)
+    assert (await seen.ask(chat, "go on")).text
+
+
+async def test_a_message_is_pinned_while_its_chat_answers(seen: Seen) -> None:
+    chat = await new_chat(seen)
+    first = await seen.ask(chat, "The gate is green.")
+    answers = len(seen.of(AnswerDone, chat))
+    await seen.desk.send(chat, "And the wall?")
+    await seen.until(lambda: any(e.message != first.id for e in seen.of(AnswerDelta, chat)))
+    assert (await seen.desk.pin(chat, first.id)).pinned
+    await seen.desk.settled(chat)
+    assert len(seen.of(AnswerDone, chat)) == answers + 1
+    await seen.ask(chat, "And the roof?")
+    segments = seen.of(WindowChanged, chat)[-1].window.segments
+    assert [s.message for s in segments if s.pinned] == [first.id]
 
 
 async def test_what_the_model_sees_is_not_recalled(seen: Seen) -> None:

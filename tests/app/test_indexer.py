@@ -10,7 +10,7 @@ import pytest
 
 from app.drop.stage import stage
 from app.events import Event, JobPhase, Notice
-from app.host import wire
+from app.host.documents import Ingested, IngestProgress, IngestRequest
 from app.host.stream import CallFailedError, ChildDiedError
 from app.ids import DocumentId
 from app.indexer import Indexer
@@ -46,13 +46,13 @@ class ScriptedMemory:
         self.begun = True
         """Whether a reading that fails had begun."""
 
-    def ingest(self, request: wire.IngestRequest) -> Reading:
+    def ingest(self, request: IngestRequest) -> Reading:
         self.reads.append(request.name)
         errors = self.script.get(request.name, [])
-        progress = wire.IngestProgress(request.job, "read", 0, 3)
+        progress = IngestProgress(request.job, "read", 0, 3)
         if errors:
             return Reading([progress] if self.begun else [], errors.pop(0))
-        done = wire.Ingested(request.job, DocumentId(request.name), request.name, "text", None, 1, False, ())
+        done = Ingested(request.job, DocumentId(request.name), request.name, "text", None, 1, False, ())
         return Reading([progress, done], None)
 
 

@@ -217,12 +217,12 @@ class EngineMachine(RuleBasedStateMachine):
         if self.chats[session].running:
             self.refused(EngineError, partial(self.engine.read, session, priority))
         elif self.engine.config.policy in (Policy.TRUNCATE, Policy.RECOMPUTE):
-            self.engine.read(session, priority)
+            assert not self.engine.read(session, priority)
         elif priority is Priority.FOREGROUND and not self.admitted(session) and self.full():
             self.refused(PoolFullError, partial(self.engine.read, session, priority))
         else:
             waits = self.engine.unread(session) > 0
-            self.engine.read(session, priority)
+            assert self.engine.read(session, priority) == waits
             self.chats[session].reading = priority if waits else None
 
     @precondition(lambda self: self.chats)

@@ -180,12 +180,12 @@ def test_what_was_read_ahead_is_answered_as_what_was_not(
                 engine.add_answer(session, MessageKey(f"a{turn}"), "no, no, no")
         if ahead:
             waits = len(tokens(engine, session))
-            engine.read(session, priority)
+            assert engine.read(session, priority)
             read = [event for event in run(engine) if isinstance(event, PromptRead)]
             assert [event.done for event in read] == sorted({event.done for event in read})
             assert {event.total for event in read} == {waits} == {read[-1].done}
             assert engine.unread(session) == 0
-            engine.read(session, priority)
+            assert not engine.read(session, priority)
             assert not engine.busy
         texts.append(answered(engine, session))
         assert not ahead or engine.stats().computed_tokens < waits + 8 + 8 + len("|assistant\n")

@@ -35,7 +35,7 @@ _ENDINGS = {
 
 
 def header(message: Message, evicted: bool) -> Content:
-    """Who, when, starred, and whether only the text is left. The last is a word, not only a colour."""
+    """Who, when, starred, pinned, and whether only the text is left. The last two are words, not only a colour."""
     tint = "$text-accent" if message.role is Role.ASSISTANT else "$text-primary"
     parts: list[str | tuple[str, str]] = [
         (NAMES[message.role], f"bold {tint}"),
@@ -43,6 +43,8 @@ def header(message: Message, evicted: bool) -> Content:
     ]
     if message.starred:
         parts.append((f"  {GLYPHS.star}", "$text-warning"))
+    if message.pinned:
+        parts.append((f"  {GLYPHS.dot} pinned", "$text-accent"))
     if evicted:
         parts.append((f"  {GLYPHS.dot} out of the window", "italic $foreground 60%"))
     return Content.assemble(*parts)

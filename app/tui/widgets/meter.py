@@ -49,7 +49,7 @@ def stretches(view: WindowView, width: int, marked: MessageId | None = None) -> 
     Edges are rounded cumulatively, so the cells always add up to `width` and no stretch drifts.
     """
     parts: list[tuple[Tint, int]] = [(Tint.SINKS, view.sink_tokens)]
-    ring = [s for s in view.segments if s.message is not None and s.visible_tokens > 0]
+    ring = [s for s in view.segments if s.message is not None and not s.pinned and s.visible_tokens > 0]
     for index, segment in enumerate(ring):
         plain = Tint.EVEN if index % 2 == 0 else Tint.ODD
         parts.append((Tint.MARKED if segment.message == marked else plain, segment.visible_tokens))
@@ -98,7 +98,8 @@ def long_facts(view: WindowView) -> str:
         (
             f"Quota            {plural(view.quota_tokens, 'token')}, {megabytes(view.quota_bytes)}, {view.format}",
             f"Visible          {plural(view.visible_tokens, 'token')}",
-            f"  sinks          {plural(view.sink_tokens, 'token')} (the system prompt, never evicted)",
+            f"  sinks          {plural(view.sink_tokens, 'token')} (system prompt and pinned messages, never evicted)",
+            f"    pinned       {plural(view.pinned_tokens, 'token')}",
             f"  ring           {view.visible_tokens - view.sink_tokens:,} of {view.ring_tokens:,} tokens",
             f"Free             {plural(free, 'token')}",
             f"Read so far      {plural(view.position, 'token')}",

@@ -18,7 +18,7 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.load import LoadedModel, load_model
 from engine.sampling.params import SamplingParams
-from engine.types import MessageKey, SessionId
+from engine.types import MessageKey, QuotaError, SessionId
 from tests.engine.tiny import CPU, write_llama
 
 PAGE = 8
@@ -41,18 +41,19 @@ class Chats:
         self.engine = Engine(model, EngineConfig(160, PAGE, sessions, chunk_tokens=32, host_bytes=host_bytes))
         self.book = SessionBook(self.engine)
 
-    def request(self, chat: str, path: list[str], system: str = "s") -> GenerateRequest:
+    def request(self, chat: str, path: list[str], system: str = "s", pinned: tuple[str, ...] = ()) -> GenerateRequest:
         def message(key: str) -> PromptMessage:
             role = Role.USER if key.startswith("q") else Role.ASSISTANT
             return PromptMessage(MessageId(key), role, f"the text of {key}")
 
-        return GenerateRequest(ChatId(chat), system, tuple(map(message, path)), MessageId("x"), Sampling())
+        kept = tuple(message(key) for key in path if key in pinned)
+        return GenerateRequest(ChatId(chat), system, tuple(map(message, path)), MessageId("x"), Sampling(), kept)
 
-    def prepare(self, chat: str, path: list[str], system: str = "s") -> SessionId:
-        return self.book.prepare(self.request(chat, path, system), frozenset())
+    def prepare(self, chat: str, path: list[str], system: str = "s", pinned: tuple[str, ...] = ()) -> SessionId:
+        return self.book.prepare(self.request(chat, path, system, pinned), frozenset())
 
-    def answer(self, chat: str, path: list[str], key: str) -> SessionId:
-        session = self.prepare(chat, path)
+    def answer(self, chat: str, path: list[str], key: str, pinned: tuple[str, ...] = ()) -> SessionId:
+        session = self.prepare(chat, path, pinned=pinned)
         self.engine.generate(session, MessageKey(key), SamplingParams(max_tokens=6))
         while self.engine.busy:
             self.engine.step()
@@ -109,6 +110,50 @@ def test_another_system_prompt_is_another_session(model: LoadedModel) -> None:
     session = chats.prepare("c", ["q0", "a0", "q1"], system="another")
     assert chats.engine.window(session).sink_tokens == len("<system\nanother>\n")
     assert chats.read(session) == ["q0", "a0", "q1"]
+
+
+def test_other_pins_are_another_session_in_which_each_message_is_read_once(model: LoadedModel) -> None:
+    chats = Chats(model)
+    path = ["q0", "a0", "q1"]
+    plain = chats.answer("c", path, "a1")
+    path = [*path, "a1", "q2"]
+    pinned = chats.prepare("c", path, pinned=("a0",))
+    assert pinned != plain
+    assert chats.text(pinned).count("the text of a0") == 1
+    assert chats.read(pinned) == ["q0", "q1", "a1", "q2"]
+    assert chats.engine.whole_messages(pinned, 1)[0] == "a0"
+    assert chats.answer("c", path, "a2", pinned=("a0",)) == pinned
+    assert chats.answer("c", [*path, "a2", "q3"], "a3", pinned=("a0",)) == pinned
+    assert chats.prepare("c", [*path, "a2", "q4"], pinned=("a0",)) == pinned  # q3 was edited
+    fork = chats.prepare("fork", [*path, "q5"], pinned=("a0",))
+    assert chats.read(fork) == ["q0", "q1", "a1", "q2", "q5"]
+    assert chats.engine.unread(fork) <= PAGE + len("<user\nthe text of q5>\n")
+    unpinned = chats.prepare("c", [*path, "a2", "q4"])
+    assert chats.read(unpinned) == [*path, "a2", "q4"][-len(chats.read(unpinned)) :]
+
+
+def test_a_pinned_message_is_there_however_far_back_it_was_said(model: LoadedModel) -> None:
+    chats = Chats(model)
+    path = ["q0"]
+    for n in range(12):
+        session = chats.answer("c", path, f"a{n}", pinned=("q0",) if n else ())
+        path = [*path, f"a{n}", f"q{n + 1}"]
+    window = chats.engine.window(session)
+    assert window.evicted > 2 * window.ring_tokens
+    assert window.messages[1].visible == window.messages[1].total == len("<user\nthe text of q0>\n")
+    tail = chats.request("c", path[-4:])
+    again = replace(tail, chat=ChatId("reopened"), pinned=chats.request("c", path, pinned=("q0",)).pinned)
+    assert "the text of q0" in chats.text(chats.book.prepare(again, frozenset()))
+
+
+def test_too_many_pins_are_refused_and_the_chat_stays_as_it_was(model: LoadedModel) -> None:
+    chats = Chats(model)
+    path = [f"{role}{n}" for n in range(4) for role in "qa"]
+    session = chats.answer("c", path[:-1], path[-1])
+    with pytest.raises(QuotaError, match="what is pinned takes 196 tokens; 80 are allowed of a window of 160"):
+        chats.prepare("c", [*path, "q9"], pinned=tuple(path))
+    assert chats.book.session(ChatId("c")) == session
+    assert chats.prepare("c", [*path, "q9"]) == session
 
 
 def test_what_is_known_no_more_is_fed_from_text(model: LoadedModel) -> None:

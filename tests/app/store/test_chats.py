@@ -79,6 +79,8 @@ def test_unknown_ids_cost_one_sentence(store):
         lambda: store.begin_answer(known.id, message),
         lambda: store.fork(known.id, message),
         lambda: store.star(message, True),
+        lambda: store.pin(message, True),
+        lambda: store.pinned(chat),
         lambda: store.add_user_message(known.id, "x", quote=message),
         lambda: store.finish_answer(message, "x", MessageStatus.COMPLETE),
         lambda: store.export_markdown(chat),
@@ -333,14 +335,17 @@ def test_export(store):
         citations=["1"],
     )
     store.star(begun.id, True)
+    store.pin(first.id, True)
     text = store.export_markdown(chat.id)
     assert text.startswith("# Trip to [b]Rome\n\n## You · ")
+    assert " · pinned\n\n- file: a.pdf" in text
     assert "\n\n- file: a.pdf\n\nline one\nline two\n" in text
     assert "\n\n> line one\n> line two\n\nwhat of it?\n" in text
     assert "· stopped · ★\n\nthis [1]\n\nSources:\n- [1] Trip, page 2\n" in text
     data = json.loads(store.export_json(chat.id))
     assert data["format"] == "aios-chat/1"
     assert [m["text"] for m in data["messages"]] == ["line one\nline two", "what of it?", "this [1]"]
+    assert [m["pinned"] for m in data["messages"]] == [True, False, False]
     assert data["messages"][0]["attachments"][0]["name"] == "a.pdf"
 
 

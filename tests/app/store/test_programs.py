@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from importlib.resources import files
 
 import pytest
 
@@ -160,6 +161,25 @@ def test_one_program_owns_the_folder_until_it_ends(tmp_path):
     again = acquire_owner(tmp_path)
     assert again is not None
     again.release()
+
+
+def test_a_database_of_the_first_version_is_upgraded_with_all_that_is_in_it(tmp_path):
+    first = files("app.store").joinpath("upgrades", "0001.sql").read_text(encoding="utf-8")
+    connection = sqlite3.connect(tmp_path / "chats.db")
+    connection.executescript(
+        f"""{first}
+        INSERT INTO messages (id, chat, depth, role, text, created, status)
+        VALUES ('m', 'c', 1, 'user', 'kept for years', 1.0, 'complete');
+        INSERT INTO chats (id, title, created, updated, head) VALUES ('c', 'Old', 1.0, 1.0, 'm');
+        PRAGMA user_version = 1;"""
+    )
+    connection.close()
+    store = Store.open(tmp_path / "chats.db")
+    assert [(m.text, m.pinned) for m in store.path("c")] == [("kept for years", False)]
+    store.pin("m", True)
+    assert [m.id for m in store.pinned("c")] == ["m"]
+    assert store.search_messages("years")[0].message.id == "m"
+    store.close()
 
 
 def test_a_database_of_a_newer_version_is_left_alone(tmp_path):

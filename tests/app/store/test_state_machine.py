@@ -27,6 +27,7 @@ class Said:
     text: str
     streaming: bool = False
     starred: bool = False
+    pinned: bool = False
 
 
 @dataclass
@@ -159,6 +160,12 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.star(answer, starred)
             self.model.said[answer].starred = starred
 
+    @rule(answer=answers, pinned=st.booleans())
+    def pin(self, answer, pinned):
+        if answer in self.model.said:
+            assert self.store.pin(answer, pinned).pinned is pinned
+            self.model.said[answer].pinned = pinned
+
     @rule(chat=consumes(chats))
     def delete(self, chat):
         if not self.alive(chat):
@@ -198,6 +205,8 @@ class StoreMachine(RuleBasedStateMachine):
                 assert message.text == said.text
                 assert (message.status is MessageStatus.STREAMING) == said.streaming
                 assert message.starred == said.starred
+                assert message.pinned == said.pinned
+            assert self.store.pinned(chat) == [message for message in path if message.pinned]
 
     @invariant()
     def what_is_said_reaches_the_memory_once(self):

@@ -22,8 +22,8 @@ from app.events import (
     RecallShown,
     WindowChanged,
 )
+from app.host.documents import DocumentInfo
 from app.host.wire import (
-    DocumentInfo,
     EngineReady,
     Passage,
     Role,
@@ -91,6 +91,7 @@ class ScriptedDesk:
         self.ingests: list[IngestJob] = []
         self.start_error: str | None = None
         self.send_error: str | None = None
+        self.pin_error: str | None = None
         self.closed = 0
         self._count = 0
         self._clock = clock
@@ -193,6 +194,7 @@ class ScriptedDesk:
             chat=chat,
             quota_tokens=quota,
             sink_tokens=sinks,
+            pinned_tokens=0,
             ring_tokens=quota - sinks,
             visible_tokens=sinks + sum(visible.values()),
             position=1_716,
@@ -326,6 +328,16 @@ class ScriptedDesk:
         if path.name.startswith("missing"):
             raise DeskError(f"There is no file {path}.")
         return self._stage(path.name)
+
+    async def pin(self, chat: ChatId, message: MessageId) -> Message:
+        self.calls.append(("pin", chat, message))
+        if self.pin_error is not None:
+            raise DeskError(self.pin_error)
+        return self.edit(message, pinned=True)
+
+    async def unpin(self, chat: ChatId, message: MessageId) -> Message:
+        self.calls.append(("unpin", chat, message))
+        return self.edit(message, pinned=False)
 
     async def star(self, message: MessageId, starred: bool) -> Message:
         self.calls.append(("star", message, starred))

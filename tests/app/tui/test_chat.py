@@ -339,7 +339,7 @@ async def test_the_bar_of_keys_follows_the_focus_and_its_keys_can_be_clicked(des
         bar = p.screen.query_one(KeyBar)
         assert bar.render().plain.startswith("Enter Send  ^Up Select")
         await p.press("ctrl+up")
-        await p.until(lambda: bar.render().plain.startswith("s Star f Fork q Quote c Copy Enter Sources"))
+        await p.until(lambda: bar.render().plain.startswith("s Star p Pin f Fork q Quote c Copy Enter Sources"))
         await p.pilot.click(KeyBar, offset=(3, 0))
         await p.until(lambda: p.said("star", desk.path(chat)[1].id, True))
         await p.press("escape")

@@ -275,6 +275,28 @@ async def star(p: Person):
     await p.until(lambda: p.said("star", newest(p).id, True))
 
 
+@drives(ActionId.PIN)
+async def pin(p: Person):
+    await select(p, 2)
+    chosen = p.desk.path(p.chat)[-2].id
+
+    def head() -> str:
+        return str(p.screen.transcript.view(chosen).query_one(".message--head").visual)
+
+    await p.press("p")
+    await p.until(lambda: p.said("pin", p.chat, chosen) and "pinned" in head())
+    await p.press("p")
+    await p.until(lambda: p.said("unpin", p.chat, chosen) and "pinned" not in head())
+    p.desk.pin_error = "what is pinned takes 900 tokens [/b]; 256 are allowed"
+    await p.press("p")
+    await p.until(lambda: any("900 tokens [/b]" in notice for notice in p.notices))
+    assert "pinned" not in head()
+    p.desk.pin_error = None
+    await p.press("escape")
+    await p.write("/pin")
+    await p.until(lambda: p.said("pin", p.chat, newest(p).id))
+
+
 @drives(ActionId.FORK)
 async def fork(p: Person):
     before = p.chat

@@ -27,7 +27,8 @@ def window(visible: list[int], *, sinks: int = 30, quota: int = 512) -> WindowVi
     segments = tuple(WindowSegment(MessageId(f"m{i}"), n, max(n, 10)) for i, n in enumerate(visible))
     seen = sinks + sum(visible)
     sizes = (11_796_480, 1_000_000, 2_000_000)
-    return WindowView(CHAT, quota, sinks, quota - sinks, seen, seen + 99, 99, 7, 16, *sizes, 31, "f32", 8.25, segments)
+    ring = quota - sinks
+    return WindowView(CHAT, quota, sinks, 0, ring, seen, seen + 99, 99, 7, 16, *sizes, 31, "f32", 8.25, segments)
 
 
 class TestEvicted:
@@ -36,6 +37,13 @@ class TestEvicted:
     def test_before_the_oldest_visible_message_all_is_evicted(self):
         view = replace(window([0, 0, 5, 20]), segments=window([0, 0, 5, 20]).segments[2:])
         assert evicted(view, self.order) == {"m0", "m1"}
+
+    def test_what_lies_between_a_pinned_message_and_the_ring_is(self):
+        base = window([8, 0, 0, 5, 20])
+        pinned = replace(base.segments[0], pinned=True)
+        view = replace(base, segments=(pinned, *base.segments[3:]))
+        assert evicted(view, self.order) == {"m1", "m2"}
+        assert evicted(replace(view, segments=(pinned,)), self.order) == frozenset()
 
     def test_newer_messages_than_the_engine_knows_are_not(self):
         assert "m5" not in evicted(window([0, 0, 5, 20]), self.order)
@@ -87,6 +95,13 @@ class TestMeter:
     def test_the_selected_message_is_marked(self):
         found = stretches(window([100, 100]), 100, MessageId("m1"))
         assert [s.tint for s in found] == [Tint.SINKS, Tint.EVEN, Tint.MARKED, Tint.FREE]
+
+    def test_pinned_messages_are_drawn_as_sinks_and_counted(self):
+        pinned = WindowSegment(MessageId("p"), 60, 60, pinned=True)
+        base = window([100, 100], sinks=90)
+        view = replace(base, pinned_tokens=60, segments=(pinned, *base.segments))
+        assert stretches(view, 100) == stretches(base, 100)
+        assert "pinned       60 tokens" in long_facts(view)
 
     def test_the_numbers_are_the_engines(self):
         assert facts(window([100, 100])) == [

@@ -1,0 +1,60 @@
+"""Files on their way into the memory, and the list of those in it, as they pass to its child and back. See
+`app.host.wire`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.ids import DocumentId, JobId
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """Read one file into the memory. `path` is where the bytes are now, `origin` the path the person gave."""
+
+    job: JobId
+    path: str
+    name: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    """`phase` is one of read, ocr, embed, store; `done` of `total` units (pages or passages)."""
+
+    job: JobId
+    phase: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """The file is searchable. `warnings` names every page that could not be read."""
+
+    job: JobId
+    document: DocumentId
+    name: str
+    kind: str
+    pages: int | None
+    passages: int
+    already_known: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListDocuments:
+    """Ask for every ingested document."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentInfo:
+    """One ingested document."""
+
+    id: DocumentId
+    name: str
+    origin: str
+    kind: str
+    pages: int | None
+    passages: int
+    added: float

@@ -1,0 +1,83 @@
+"""Messages that a person pins to the window: asked of the engine, kept, and read beside whatever else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+
+from app.chat_prompt import ChatPrompt, chat_prompt
+from app.events import Listener, WindowChanged
+from app.host.host import Host
+from app.host.stream import HostError, Stream
+from app.host.wire import ReadRequest, WindowView
+from app.ids import ChatId, MessageId
+from app.ports import DeskError
+from app.store.store import Store
+from app.store.types import Message, MessageStatus
+
+
+class Pinning:
+    """Pins and unpins. The window is rebuilt from text in the background; the next question waits for no more of it
+    than is left."""
+
+    def __init__(self, store: Store, host: Host, emit: Listener) -> None:
+        self._store, self._host, self._emit = store, host, emit
+        self._reading: set[asyncio.Task[None]] = set()
+
+    async def pin(self, chat: ChatId, message: MessageId, system: str) -> Message:
+        """Keep a message in the chat's window. Raises DeskError when it cannot be, HostError in the engine's words when
+        too much is pinned; nothing is changed then."""
+        stream = self._host.read(_request(chat, await asyncio.to_thread(self._with, chat, message), system))
+        try:
+            await anext(stream)  # told once it is known to fit
+            pinned = await asyncio.to_thread(self._store.pin, message, True)
+        except BaseException:
+            await stream.aclose()
+            raise
+        self._start(self._follow(chat, stream))
+        return pinned
+
+    async def unpin(self, chat: ChatId, message: MessageId, system: str) -> Message:
+        """Let a message leave the window as any other does."""
+        unpinned = await asyncio.to_thread(self._store.pin, message, False)
+        self._start(self._read_again(chat, system))
+        return unpinned
+
+    async def close(self) -> None:
+        """Leave off reading."""
+        for task in self._reading:
+            task.cancel()
+        await asyncio.gather(*self._reading, return_exceptions=True)
+
+    def _with(self, chat: ChatId, message: MessageId) -> ChatPrompt:
+        """The chat as it is read once `message` is pinned. Raises DeskError."""
+        path = self._store.path(chat)
+        chosen = next((m for m in path if m.id == message), None)
+        if chosen is None:
+            raise DeskError("That message is not on this chat's path any more.")
+        if chosen.status is MessageStatus.STREAMING or not chosen.text.strip():
+            raise DeskError("There is nothing to pin yet: wait until the message is written.")
+        return chat_prompt(self._store, chat, [m for m in path if m.pinned or m.id == message])
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def _read_again(self, chat: ChatId, system: str) -> None:
+        prompt = await asyncio.to_thread(chat_prompt, self._store, chat)
+        await self._follow(chat, self._host.read(_request(chat, prompt, system)))
+
+    async def _follow(self, chat: ChatId, stream: Stream) -> None:
+        # Without an engine, with a model that fails, or with too much pinned still: the next question meets the same
+        # and tells it.
+        with suppress(HostError):
+            async with stream:
+                async for event in stream:
+                    if isinstance(event, WindowView):
+                        self._emit(WindowChanged(chat, event))
+
+
+def _request(chat: ChatId, prompt: ChatPrompt, system: str) -> ReadRequest:
+    return ReadRequest(chat, system, prompt.messages, prompt.pinned)
