@@ -43,7 +43,7 @@ class Admission:
         idle = [chat.session for chat in self._chats.values() if chat.priority is None]
         leaving = next((session for session in (*idle, *others) if self._cache.admitted(session)), None)
         if not self._cache.pool.room and leaving is not None:
-            self._cache.leave(leaving)
+            self._cache.swap_out(leaving)
         return self._cache.pool.room > 0
 
     def resume(self, chat: Chat, end: Position) -> None:

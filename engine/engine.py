@@ -96,6 +96,7 @@ class Engine:
         """
         chat = self._idle(session)
         end = _end_of(chat.session, after)
+        self.cache.keep_tail(chat.session, end)
         child = chat.session.up_to(SessionId(next(self._ids)), end)
         self._chats[child.id] = Chat(child, [user for user in chat.users if user <= end])
         return child.id
@@ -111,18 +112,19 @@ class Engine:
             return
         chat.users = [user for user in chat.users if user <= end]
         if self.cache.admitted(chat.session):
+            self.cache.keep_tail(chat.session, end)
             self._admission.resume(chat, end)
         else:
             told, chat.session = chat.session.told, chat.session.up_to(session, end)
             chat.session.told = min(told, chat.session.told)
 
     def swap_out(self, session: SessionId) -> None:
-        """Give the chat's pages back; a reading ends. Its history stays; at the next answer, full pages come back by
-        copy as far as the host tier holds them, and the rest is computed again."""
+        """Give the chat's pages back; a reading ends. Its history stays; at the next answer, all that it goes on from
+        comes back by copy, as far as the host tier holds it, and the rest is computed again."""
         chat = self._idle(session)
         chat.reading = None
         if self.cache.admitted(chat.session):
-            self.cache.leave(chat.session)
+            self.cache.swap_out(chat.session)
 
     def admitted(self, session: SessionId) -> bool:
         """Whether the chat holds pages: it answered, and was not swapped out since."""
@@ -221,6 +223,7 @@ class Engine:
 
         None, changing nothing, when more than a page would have to be computed again.
         """
+        self.cache.keep_tail(chat.session, end)
         keeps = chat.session.policy is not Policy.RECOMPUTE
         if keeps and end - self.cache.find(chat.session, end).position > self.config.page_size:
             return None

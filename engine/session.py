@@ -42,6 +42,15 @@ class SlotRange:
     end: Slot
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The page that was being written when a session was swapped out or forked: its tokens up to `end`, not all that it
+    has room for, have an image known by `key`, as long as that is not dropped."""
+
+    end: Position
+    key: PageKey
+
+
 @dataclass(slots=True)
 class Session:
     """One chat in the engine.
@@ -60,6 +69,7 @@ class Session:
         dropped tokens stay in `past`, and have no page.
     page_keys: what the full pages of the history are known by, from the first on, as far as anybody asked. A full page
         never changes, whatever is appended.
+    tail: the image of a page that was not full; of use as long as its tokens are part of the history.
     told: every ring position before this one was reported as evicted, or had left the window where this session begins.
     """
 
@@ -74,6 +84,7 @@ class Session:
     page_keys: list[PageKey] = field(default_factory=list)
     pinned: tuple[MessageSpan, ...] = ()
     policy: Policy = Policy.ROUND_ROBIN
+    tail: Tail | None = None
     spans: list[MessageSpan] = field(init=False)
     start: Position = field(init=False)
     floor: Position = field(init=False)
@@ -209,7 +220,7 @@ class Session:
     def drop_before(self, floor: Position) -> None:
         """Have the ring begin at `floor`. What was computed of it is of no use any more when that is another floor."""
         if floor != self.floor:
-            self.floor = floor
+            self.floor, self.tail = floor, None
             del self.page_keys[self.shape.sink_pages :]
 
     def held(self, number: int) -> tuple[Position, Position]:
@@ -271,6 +282,7 @@ class Session:
             pinned=self.pinned,
             page_keys=self.page_keys[: full_pages(self.shape, end)],
             policy=self.policy,
+            tail=self.tail if self.tail is not None and self.tail.end <= end else None,
         )
         session.floor = self.floor
         session.drop_before(self.floor_at(end))

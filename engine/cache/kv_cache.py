@@ -10,7 +10,7 @@ from engine.cache.pages import Pages
 from engine.cache.pool import Pool
 from engine.cache.prefix import KnownPage, PrefixCache, page_key, root_key
 from engine.policy import Policy
-from engine.session import NO_PAGE, Session
+from engine.session import NO_PAGE, Session, Tail
 from engine.types import PageId, PageKey, Position
 from engine.window import WindowShape, full_pages, page_bounds, table_entry
 
@@ -26,11 +26,12 @@ class _Lease:
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Where the history [0, end) can be taken up: at `position`. `kept` are (page number, known page) of those that the
-    next tokens see, and of the one before them where it is known."""
+    next tokens see, and of the one before them where it is known; `tail` is the page that is gone on with."""
 
     kept: list[tuple[int, KnownPage]]
     position: Position
     end: Position
+    tail: Tail | None = None
 
 
 class KvCache:
@@ -63,6 +64,37 @@ class KvCache:
         session.table = [NO_PAGE] * len(session.table)
         session.claimed.clear()
         self.pool.leave(lease.home)
+
+    def swap_out(self, session: Session) -> None:
+        """Give everything back and have images of all that the session goes on from, its last page included, as far as
+        the host tier holds them."""
+        shape, full = session.shape, self._leases[session.id].full
+        self.keep_tail(session, session.end)
+        ring = range(max(shape.sink_pages, full - shape.ring_pages), full)
+        for number in (*ring, *range(min(full, shape.sink_pages))):
+            index, first = table_entry(shape, number), page_bounds(shape, number)[0]
+            seen = number < shape.sink_pages or first >= session.start
+            # The page that is being written may lie where the oldest of them lay. What nobody sees and nobody knows
+            # is nothing to go on from.
+            if session.page_pos[index] == first and (seen or self.prefix.key(session.table[index]) is not None):
+                self._know(session, number)
+        self.leave(session)
+
+    def keep_tail(self, session: Session, end: Position) -> None:
+        """Keep an image of the page that the session writes at, for whoever goes on from its history [0, end): as much
+        of the page as leaves a token to compute. Nothing when `end` lies further back, or the session holds no page."""
+        if not self.admitted(session) or session.policy is Policy.RECOMPUTE:
+            return
+        shape, number = session.shape, full_pages(session.shape, session.position)
+        first, until = session.held(number)[0], min(session.position, Position(end - 1))
+        in_window = session.start <= first or session.start <= session.window_at(Position(until - 1))
+        if number < shape.sink_pages or until <= first or not in_window:
+            return
+        self._touch(session, number)  # what is dropped to make room is others'
+        self._keys(session, number)
+        session.tail = Tail(until, self._key(session, number, until))
+        self.prefix.keep(session.tail.key, session.tokens(first, until), session.table[table_entry(shape, number)])
+        self._touch(session, number)
 
     def claim(self, session: Session, count: int) -> None:
         """Make the pages of the next `count` tokens writable: an own page is used again where it lies, a shared one is
@@ -97,13 +129,10 @@ class KvCache:
             first, end = session.held(number)
             if first == end:
                 continue
-            page = session.table[table_entry(shape, number)]
             if number >= kept_pages(self.pages, shape):
-                self.pages.forget(page)
-            if number < shape.sink_pages or session.policy is not Policy.RECOMPUTE:
-                keys = self._keys(session, number + 1)
-                self.prefix.add(keys[number], session.tokens(first, end), page)
-                self.prefix.touch(keys[: shape.sink_pages])
+                self.pages.forget(session.table[table_entry(shape, number)])
+            self._know(session, number)
+            self.prefix.touch(session.page_keys[: shape.sink_pages])
         lease.full = full_pages(shape, session.position)
 
     def find(self, session: Session, end: Position) -> Resume:
@@ -128,7 +157,14 @@ class KvCache:
             if oldest:
                 break
         position = page_bounds(shape, until - 1)[1] if until > least else session.floor
-        return Resume([*kept, *reversed(newest)], position, end)
+        tail = session.tail
+        if tail is None or tail.end >= end or not position < tail.end < page_bounds(shape, until)[1]:
+            return Resume([*kept, *reversed(newest)], position, end)
+        if self.prefix.find(tail.key, session.tokens(position, tail.end)) is None:
+            return Resume([*kept, *reversed(newest)], position, end)
+        if len(newest) == shape.ring_pages:
+            newest.pop()  # its place in the ring is the tail's
+        return Resume([*kept, *reversed(newest)], tail.end, end, tail)
 
     def resume(self, before: Session, found: Resume) -> Session:
         """Admit a session with the history that `found` was found for, up to `found.position` computed. `before`, whose
@@ -162,10 +198,21 @@ class KvCache:
             if number < kept_pages(self.pages, shape):
                 self.pages.begin(session.table[index])
             self.prefix.bring_back(session.page_keys[number], session.table[index])
+        if found.tail is not None:
+            self._write_on(session, found.tail)
+        session.tail = None
         self._touch(session, lease.full)
         self.found_tokens += max(0, found.position - (session.floor - shape.sinks))
         _see_again(session, found)
         return session
+
+    def _write_on(self, session: Session, tail: Tail) -> None:
+        """Take a page for the tail, as it was."""
+        index = session.shape.table_index(Position(tail.end - 1))
+        page = session.table[index] = self.pool.take(PageId(self._leases[session.id].home + index))
+        session.page_pos[index] = session.shape.page_start(Position(tail.end - 1))
+        self.pages.begin(page)
+        self.prefix.copy_back(tail.key, page)
 
     def check(self, sessions: Iterable[Session]) -> None:
         """Raise AssertionError when a page is lost, counted twice, or known where it is not."""
@@ -196,13 +243,23 @@ class KvCache:
     def _keys(self, session: Session, count: int) -> list[PageKey]:
         """The keys of the first `count` pages, and maybe more; each is computed once for a history and what it grows
         to, so that at a million tokens only new pages cost."""
-        keys, shape = session.page_keys, session.shape
+        keys = session.page_keys
         for number in range(len(keys), count):
-            # A page that was dropped counts as one with no token: the chain so tells one floor from another.
-            first, end = session.held(number)
-            parent = keys[-1] if keys else root_key(self._model, session.policy, shape)
-            keys.append(page_key(parent, session.tokens(first, end), session.starts_within(first, end)))
+            keys.append(self._key(session, number, session.held(number)[1]))
         return keys
+
+    def _key(self, session: Session, number: int, end: Position) -> PageKey:
+        # A page that was dropped counts as one with no token: the chain so tells one floor from another.
+        first, keys = session.held(number)[0], session.page_keys
+        parent = keys[number - 1] if number else root_key(self._model, session.policy, session.shape)
+        return page_key(parent, session.tokens(first, end), session.starts_within(first, end))
+
+    def _know(self, session: Session, number: int) -> None:
+        """A full page that the session holds may be found, and has an image."""
+        first, end = session.held(number)
+        if first < end and (number < session.shape.sink_pages or session.policy is not Policy.RECOMPUTE):
+            key = self._keys(session, number + 1)[number]
+            self.prefix.add(key, session.tokens(first, end), session.table[table_entry(session.shape, number)])
 
     def _known(self, session: Session, number: int) -> KnownPage | None:
         key = session.page_keys[number]
@@ -211,9 +268,13 @@ class KvCache:
         return self.prefix.find(key, session.tokens(*session.held(number)))
 
     def _touch(self, session: Session, full: int) -> None:
-        # A chat goes on from its newest pages and its sinks: those that left its window are dropped before them.
+        # A chat goes on from its newest pages and its sinks: those that left its window are dropped before them, and
+        # then its tail, without which it computes less than a page again.
         sinks, keys = session.shape.sink_pages, session.page_keys
-        self.prefix.touch((*keys[max(sinks, full - self.prefix.image_capacity) : full], *keys[: min(full, sinks)]))
+        left = max(sinks, full - session.shape.ring_pages)
+        tail = [] if session.tail is None else [session.tail.key]
+        self.prefix.touch((*keys[max(sinks, full - self.prefix.image_capacity) : left], *tail))
+        self.prefix.touch((*keys[left:full], *keys[: min(full, sinks)]))
 
     def _release(self, page: PageId) -> None:
         if self.pool.release(page):
@@ -237,6 +298,7 @@ def _see_again(session: Session, found: Resume) -> None:
     last = Position(found.position - 1)
     if last < session.shape.sinks:
         return
-    ring = [session.held(n)[0] for n, _ in found.kept if n >= session.shape.sink_pages]
+    numbers = [number for number, _ in found.kept] + ([full_pages(session.shape, last)] if found.tail else [])
+    ring = [session.held(number)[0] for number in numbers if number >= session.shape.sink_pages]
     session.start = Position(max(session.window_at(last), min(ring, default=session.start)))
     session.trim()

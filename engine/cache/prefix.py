@@ -39,7 +39,8 @@ def page_key(parent: PageKey, tokens: Sequence[int], starts: Sequence[int]) -> P
 
 @dataclass(slots=True)
 class KnownPage:
-    """A full page: where it lies on the device, and where its image is. One of the two is always there."""
+    """A full page: where it lies on the device, and where its image is. One of the two is always there. Of a page that
+    was not full when its chat was swapped out there is only the image, and fewer tokens."""
 
     tokens: tuple[int, ...]
     page: PageId | None
@@ -48,7 +49,7 @@ class KnownPage:
 
 @dataclass(frozen=True, slots=True)
 class PrefixStats:
-    """`known` full pages can be had without computing them, `images` of them from the host."""
+    """`known` pages can be had without computing them, `images` of them from the host."""
 
     known: int
     images: int
@@ -87,6 +88,15 @@ class PrefixCache:
             self._resident[page] = key
         elif known.page is None:
             self.on_device(key, page)
+        self._keep_image(key, known, page)
+
+    def keep(self, key: PageKey, tokens: Sequence[int], page: PageId) -> None:
+        """Keep an image of a page that goes on being written, when there is room for any: the image alone is known."""
+        if self._host.may_hold(page):
+            known = self._known.setdefault(key, KnownPage(tuple(tokens), None, None))
+            self._keep_image(key, known, page)
+
+    def _keep_image(self, key: PageKey, known: KnownPage, page: PageId) -> None:
         if known.image is None and self._host.may_hold(page):
             while not self._host.has_room(page):
                 self._drop_oldest_image()
@@ -102,10 +112,14 @@ class PrefixCache:
 
     def bring_back(self, key: PageKey, page: PageId) -> None:
         """Copy a known page's image into `page`."""
+        self.copy_back(key, page)
+        self.on_device(key, page)
+
+    def copy_back(self, key: PageKey, page: PageId) -> None:
+        """Copy the image of a page that was not full into `page`, which will be written further."""
         image = self._known[key].image
         assert image is not None
         self._host.restore(image, page)
-        self.on_device(key, page)
 
     def lost(self, page: PageId) -> None:
         """The device page is about to be overwritten, or is free."""

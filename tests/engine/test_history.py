@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from array import array
 
 import pytest
 import torch
@@ -106,25 +106,30 @@ def test_a_history_is_taken_up_at_the_furthest_point_that_known_pages_lead_to(
 
 
 def test_a_page_is_hashed_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the history is: cutting, forking and coming back hash what is new and nothing else."""
-    engine, hashed, page_key = engine_of(tiny, sessions=1), list[Any](), kv_cache.page_key
+    """However long the history is: cutting, forking and coming back hash what is new and nothing else, but for the one
+    page that is not full."""
+    engine, hashed, tails, page_key = engine_of(tiny, sessions=1), list[int](), list[int](), kv_cache.page_key
 
-    def counted(*of: Any) -> PageKey:
-        hashed.append(of)
-        return page_key(*of)
+    def counted(parent: PageKey, tokens: array[int], starts: list[int]) -> PageKey:
+        (hashed if len(tokens) == PAGE else tails).append(len(tokens))
+        return page_key(parent, tokens, starts)
 
     monkeypatch.setattr(kv_cache, "page_key", counted)
     session, _ = talk(engine, 9)
     shape = engine._chats[session].session.shape
-    assert len(hashed) == full_pages(shape, engine.window(session).position) > 3 * shape.ring_pages
+    full = full_pages(shape, engine.window(session).position)
+    assert len(hashed) + len(tails) == full > 3 * shape.ring_pages
+    assert len(tails) == (shape.sinks % PAGE > 0)
     for number in (8, 6, 3):
         hashed.clear()
+        tails.clear()
         child = engine.fork(session, MessageKey(f"a{number - 1}"))
         engine.unread(child)
         engine.rewind(session, MessageKey(f"q{number}"))
         engine.swap_out(session)
         assert engine.unread(session) <= PAGE
         assert not hashed
+        assert len(tails) <= 3
         chats = [engine._chats[chat].session for chat in (session, child)]
         before = sum(full_pages(shape, chat.end) for chat in chats)
         answer(engine, session, f"a{number}")

@@ -289,11 +289,15 @@ class EngineMachine(RuleBasedStateMachine):
         if self.chats[session].running:
             self.refused(EngineError, partial(self.engine.swap_out, session))
             return
-        before = self.engine.window(session)
+        before, admitted = self.engine.window(session), self.admitted(session)
         self.engine.swap_out(session)
         self.chats[session].reading = None
         assert self.engine.window(session) == before
         assert 0 <= self.engine.unread(session) <= len(self.history[session])
+        waiting = len(self.history[session]) - before.position
+        keeps = self.engine.config.policy is not Policy.RECOMPUTE and before.position >= before.sink_tokens
+        if admitted and waiting and keeps and self.holds_a_window():
+            assert self.engine.unread(session) == waiting
 
     @precondition(lambda self: self.chats and self.messages % 3 == 0)
     @rule(data=st.data())
@@ -482,6 +486,12 @@ class EngineMachine(RuleBasedStateMachine):
 
     def admitted(self, session: SessionId) -> bool:
         return self.engine.cache.admitted(self.engine._chats[session].session)
+
+    def holds_a_window(self) -> bool:
+        """Whether the host tier has room for all that one chat goes on from; a page as computed takes several parts."""
+        pages, config = self.engine.pages, self.engine.config
+        parts = -(-pages.k.nbytes * 2 // pages.k.shape[2] // pages.page_bytes)
+        return config.host_bytes // pages.page_bytes >= config.quota_pages * parts
 
     def full(self) -> bool:
         """Whether chats at work that wait for nobody hold all the room there is."""
