@@ -91,8 +91,7 @@ class Engine:
     def fork(self, session: SessionId, after: MessageKey | None) -> SessionId:
         """Begin a chat with the history of another up to the end of message `after` (None: nothing but the sinks).
 
-        Nothing is copied or computed here: pages are found again when the new chat answers, see `again`. Raises
-        EngineError when there is no such message.
+        Nothing is computed here: pages are found when the new chat answers. Raises EngineError without such a message.
         """
         chat = self._idle(session)
         end = _end_of(chat.session, after)
