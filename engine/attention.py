@@ -46,9 +46,9 @@ class PrefillChunk:
     hidden: Tensor
 
 
-def decode_row(session: Session, seen: Sight) -> DecodeRow:
-    """The plan for the token at `session.position`, which sees `seen`."""
-    t, sinks = session.position, session.shape.sinks
+def decode_row(session: Session, seen: Sight, t: Position) -> DecodeRow:
+    """The plan for the token at `t`, which sees `seen`; what lies between `session.position` and it is written too."""
+    sinks = session.shape.sinks
     return DecodeRow(
         slot=session.slot(t),
         sinks=session.slot_ranges(seen.sink, Position(min(sinks, t + 1))),

@@ -13,6 +13,7 @@ from engine.attention_gpu import DecodeByKernel
 from engine.attention_packed import packed_attention
 from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
+from engine.fused import fused_layers, windows_of
 from engine.model.config import Scoring
 from engine.model.decoder import Attend, Decoder, Phases
 from engine.model.rope import Rope
@@ -20,6 +21,7 @@ from engine.scheduler import Prefill, Schedule
 from engine.session import EvictedSpan, Session
 from engine.types import Position
 from engine.window import Sight, sight, sink_phase
+from kernels.cpu.ready import compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ PlanDecode = Callable[[Pages, list[Session], list[Sight], Scoring], Attend]
 
 def in_place(pages: Pages, sessions: list[Session], seen: list[Sight], scoring: Scoring) -> Attend:
     """Plain torch, where the pages lie: the CPU's way."""
-    return DecodeInPlace(pages, [decode_row(session, s) for session, s in zip(sessions, seen, strict=True)], scoring)
+    return DecodeInPlace(
+        pages, [decode_row(session, s, session.position) for session, s in zip(sessions, seen, strict=True)], scoring
+    )
 
 
 def by_kernel(pages: Pages, sessions: list[Session], seen: list[Sight], scoring: Scoring) -> Attend:
@@ -69,6 +73,7 @@ class EagerRunner:
         self._decoder, self._pages, self._device = decoder, pages, device
         self._plan_decode = plan_decode or (by_kernel if device.type == "cuda" else in_place)
         self._ropes = [Rope(rope, decoder.config.head_dim, device) for rope in decoder.config.ropes]
+        self._fused = fused_layers(decoder, pages) if plan_decode is None else None
         self._windows = [kind.window for kind in decoder.config.layer_kinds]
 
     @torch.inference_mode()
@@ -78,10 +83,9 @@ class EagerRunner:
         parts += [schedule.prefill] if schedule.prefill is not None else []
         work = [(part.session, len(part.tokens)) for part in parts]
         starts = [session.starts(session.position, Position(session.position + count)) for session, count in work]
-        attentions = {window: self._attention(schedule, starts, window) for window in self._decoder.config.windows}
         tokens = torch.tensor([token for part in parts for token in part.tokens], device=self._device)
         phases = self._phases(work, starts)
-        hidden = self._decoder.forward(tokens, phases, AttentionByWindow(attentions, self._windows))
+        hidden = self._layers(schedule, work, starts, tokens, phases)
         wanted: list[int] = []
         for part, (_, count) in zip(parts, work, strict=True):
             first = wanted[-1] + 1 if wanted else 0
@@ -89,6 +93,23 @@ class EagerRunner:
         rows = self._decoder.logits(hidden[torch.tensor(wanted, device=self._device)])
         logits = torch.split(rows, [1 + len(part.guess) for part in parts])
         return [_moved_on(*each) for each in zip(parts, logits, starts, strict=True)]
+
+    def _layers(
+        self,
+        schedule: Schedule,
+        work: list[tuple[Session, int]],
+        starts: list[list[Position]],
+        tokens: Tensor,
+        phases: Phases,
+    ) -> Tensor:
+        """The hidden states `[tokens, hidden]`."""
+        if self._fused is not None and compiled():
+            seen = [(s, [Sight(Position(0), t) for t in begin]) for (s, _), begin in zip(work, starts, strict=True)]
+            windows = windows_of(seen)
+            if windows is not None:
+                return self._fused.forward(tokens, phases, windows)
+        attentions = {window: self._attention(schedule, starts, window) for window in self._decoder.config.windows}
+        return self._decoder.forward(tokens, phases, AttentionByWindow(attentions, self._windows))
 
     def _attention(self, schedule: Schedule, starts: list[list[Position]], native: int | None) -> Attend:
         """The attention of the layers whose native window is `native`."""

@@ -55,7 +55,7 @@ class OpenedModel:
 
         Raises ModelFileError or UnsupportedModelError when a weight is missing, misshapen or of an unknown type.
         """
-        counter = Counter(self.keeper.form)
+        counter = Counter(self.keeper.device, self.keeper.dtype, self.keeper.form)
         assemble(Outline(self.source, self.keeper.dtype), self.names, self.config, counter, lambda _done: None)
         return counter.bytes
 

@@ -22,13 +22,12 @@ from engine.model.decoder import Phases
 from engine.model.linear import WeightForm
 from engine.model.load import LoadedModel, load_model
 from engine.model.rope import Rope
-from engine.model.weights.quantised import FEW
 from engine.types import Position
 from tests.bench.decode import ours
 from tests.bench.report import median, report
 from tests.models import starter_file
 
-ROUNDS, TOKENS = 5, 1000
+ROUNDS, TOKENS, AT_ONCE = 5, 1000, 8
 TEXT = Path(__file__).parents[2] / "LICENSE"
 
 
@@ -42,7 +41,7 @@ class Quality:
 
 @torch.inference_mode()
 def read(model: LoadedModel, tokens: list[int]) -> Tensor:
-    """Logits after every token `[tokens, vocab]`, by plain causal attention, `FEW` tokens at a time."""
+    """Logits after every token `[tokens, vocab]`, by plain causal attention, `AT_ONCE` tokens at a time."""
     config, decoder = model.config, model.decoder
     ropes = [Rope(rope, config.head_dim, model.device) for rope in config.ropes]
     past: list[tuple[Tensor, Tensor] | None] = [None] * config.layers
@@ -57,8 +56,8 @@ def read(model: LoadedModel, tokens: list[int]) -> Tensor:
         return mixed[0].transpose(0, 1).contiguous()
 
     logits = []
-    for first in range(0, len(tokens), FEW):
-        some = tokens[first : first + FEW]
+    for first in range(0, len(tokens), AT_ONCE):
+        some = tokens[first : first + AT_ONCE]
         positions = [Position(first + i) for i in range(len(some))]
         phases = Phases(tuple(rope.rotation(positions) for rope in ropes), None)
         logits.append(decoder.logits(decoder.forward(torch.tensor(some), phases, attend)))

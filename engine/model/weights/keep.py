@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from engine.model.linear import DenseLinear, Linear, Table, WeightForm, dense, size_of
-from engine.model.weights.quantised import GROUP, int4, int8
+from engine.model.weights.quantised import held_bytes, int4, int8
+from kernels.cpu.packed_weights import GROUP
 
 
 class Keeping(Protocol):
@@ -46,7 +47,7 @@ class Keeper:
             case WeightForm.INT8:
                 return int8(parts, shape, bias, self.dtype, self.device)
             case WeightForm.INT4:
-                return int4(parts, shape, bias, self.device)
+                return int4(parts, shape, bias, self.dtype, self.device)
 
     def table(self, parts: Iterable[Tensor], shape: tuple[int, int]) -> Table:
         """In 8 bits also when the rest has 4: it makes every logit, and in 4 bits the starter model's KL is 0.06
@@ -68,6 +69,8 @@ class Keeper:
 class Counter:
     """Keeps nothing, and counts the bytes that a Keeper of this form would keep."""
 
+    device: torch.device
+    dtype: torch.dtype
     form: WeightForm
     bytes: int = 0
 
@@ -93,14 +96,13 @@ class Counter:
         return weight
 
     def _count(self, parts: Iterable[Tensor], shape: tuple[int, int], form: WeightForm) -> None:
-        rows, columns = shape
+        columns = shape[1]
         full = sum(size_of(part) for part in parts)  # they are checked as they are taken
         if form is WeightForm.FULL:
             self.bytes += full
-        elif form is WeightForm.INT8 or columns % GROUP:
-            self.bytes += rows * (columns + 2)
-        else:
-            self.bytes += rows * (columns // 2 + 4 * (columns // GROUP))
+            return
+        bits = 4 if form is WeightForm.INT4 and columns % GROUP == 0 else 8
+        self.bytes += held_bytes(shape, bits, self.dtype, self.device)
 
 
 _NOTHING = DenseLinear(torch.empty(0, 0))

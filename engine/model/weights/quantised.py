@@ -14,20 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.linear import size_of
+from kernels.cpu.packed_linear import packed_linear, packed_rows, packed_rows_torch
+from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight, empty, group_bytes, pack, unpack
+from kernels.cpu.ready import compile_in_background, compiled
+from kernels.cpu.team import team
 
-GROUP = 32
-"""Columns that share a scale in 4 bits. Q4_0, Q4_1 and Q4_K files have the same groups and lose next to nothing again:
-KL 0.002 on the starter model, 0.30 with groups of 64."""
-FEW = 8
-"""Tokens up to which torch's int8 product beats dequantising to float32: 0.16 against 0.26 ms for 4 tokens through
-576 x 576, as long for 8, 7.5 against 1.8 ms for 128 (AVX2, one thread)."""
 _CPU_CHUNK, _GPU_CHUNK = 2**19, 2**25
 """Values dequantised at a time. 2 MB of float32 stay in a core's cache and below the size for which every allocation
 asks the kernel for new pages: 128 tokens through 3072 x 576 take 17 ms so, 24 ms in one piece."""
-_PACKED = 256
-"""Rows packed at a time, from 4 bytes a number: whole tiles of the kernel, which have 64 rows at most."""
-_SMALLEST = 1e-30
-"""The scale of zeros."""
+_SMALLEST, _SMALLEST_HALF = 1e-30, 6e-8
+"""The scale of zeros; float16 has none below the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +59,6 @@ class Int8Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Int8LinearByOp(Int8Linear):
-    """The same by torch's own product for a few tokens on a CPU, which rounds what goes in and out to bfloat16."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """y `[tokens, rows]`."""
-        if x.shape[0] > FEW:
-            return Int8Linear.__call__(self, x)
-        return _biased(torch.ops.aten._weight_int8pack_mm(x.bfloat16(), self.weight, self.scale).to(x.dtype), self.bias)
-
-
-@dataclass(frozen=True, slots=True)
 class Int4Linear:
     """A weight as 4-bit numbers u, two a byte `[rows, columns / 2]`, with `scale` and `zero` `[rows, groups]` in
     bfloat16: w = (u - 8) * scale + zero. Runs on any device."""
@@ -102,64 +87,95 @@ class Int4Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Int4LinearByOp:
-    """The same by torch's own product on a CPU, which rounds what goes in and out to bfloat16: `packed` in an order of
-    its own, `scale_zero` `[groups, rows, 2]`.
+class PackedLinear:
+    """A weight in 8 or 4 bits, in groups of `GROUP` columns, by the CPU's own kernel; also a `Table`."""
 
-    Reading a prompt is about half as fast as in float32: its product is made for few tokens, and what it has packed
-    cannot be read back.
-    """
-
-    packed: Tensor
-    scale_zero: Tensor
+    weight: PackedWeight
     bias: Tensor | None
 
     @property
     def bytes(self) -> int:
         """Bytes held."""
-        return size_of(self.packed, self.scale_zero, self.bias)
+        return size_of(self.weight.data, self.bias)
 
     @property
     def parameters(self) -> int:
         """Numbers of weight and bias."""
-        return 2 * self.packed.numel() + (0 if self.bias is None else self.bias.numel())
+        return self.weight.rows * self.weight.columns + (0 if self.bias is None else self.bias.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
         """y `[tokens, rows]`."""
-        y = torch.ops.aten._weight_int4pack_mm_for_cpu(x.bfloat16(), self.packed, GROUP, self.scale_zero)
-        return _biased(y.to(x.dtype), self.bias)
+        if compiled():
+            return _biased(packed_linear(x, self.weight, team()), self.bias)
+        step = max(TILE, _CPU_CHUNK // self.weight.columns // TILE * TILE)
+        firsts = range(0, self.weight.rows, step)
+        parts = [F.linear(x, unpack(self.weight, first, first + step)) for first in firsts]
+        return _biased(torch.cat(parts, dim=-1), self.bias)
+
+    def rows(self, tokens: Tensor) -> Tensor:
+        """The rows of `tokens`, float32."""
+        return packed_rows(self.weight, tokens) if compiled() else packed_rows_torch(self.weight, tokens)
 
 
 def int8(
     parts: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None, dtype: torch.dtype, device: torch.device
-) -> Int8Linear:
-    """Quantise the rows of `parts`, `shape` in all, each row by its largest value."""
+) -> Int8Linear | PackedLinear:
+    """Quantise the rows of `parts`, `shape` in all: by each row's largest value, on a CPU by each group's."""
+    if _packs(shape, dtype, device):
+        return _packed(parts, shape, bias, 8)
     weight, scale = torch.empty(shape, dtype=torch.int8), torch.empty(shape[0], dtype=torch.bfloat16)
     for rows, some in _rows(parts):
         weight[rows], scale[rows] = _to_int8(some)
-    # The product reads 32 columns at a time and does not look where a row ends.
-    form = Int8LinearByOp if device.type == "cpu" and shape[1] % 32 == 0 else Int8Linear
-    return form(weight.to(device), scale.to(device), None if bias is None else bias.to(device), dtype)
+    return Int8Linear(weight.to(device), scale.to(device), None if bias is None else bias.to(device), dtype)
 
 
 def int4(
-    parts: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None, device: torch.device
-) -> Int4Linear | Int4LinearByOp:
+    parts: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None, dtype: torch.dtype, device: torch.device
+) -> Int4Linear | PackedLinear:
     """Quantise the rows of `parts`, `shape` in all, in groups of `GROUP` columns, each between its smallest and largest
     value. `shape` must be whole groups."""
+    if _packs(shape, dtype, device):
+        return _packed(parts, shape, bias, 4)
     numbers = torch.empty(shape, dtype=torch.uint8)
     scale, zero = torch.empty(2, shape[0], shape[1] // GROUP, dtype=torch.bfloat16)
     for rows, some in _rows(parts):
         numbers[rows], scale[rows], zero[rows] = _to_int4(some)
     bias = None if bias is None else bias.to(device)
-    if device.type == "cpu" and shape[0] % 16 == 0:
-        packed = torch.empty(shape[0], shape[1] // 2, dtype=torch.uint8)
-        for first in range(0, shape[0], _PACKED):
-            some = numbers[first : first + _PACKED].int()
-            packed[first : first + _PACKED] = torch.ops.aten._convert_weight_to_int4pack_for_cpu(some, 1)
-        return Int4LinearByOp(packed, torch.stack((scale, zero), dim=-1).transpose(0, 1).contiguous(), bias)
     nibbles = numbers[:, 0::2] | (numbers[:, 1::2] << 4)
     return Int4Linear(nibbles.to(device), scale.to(device), zero.to(device), bias)
+
+
+def held_bytes(shape: tuple[int, int], bits: int, dtype: torch.dtype, device: torch.device) -> int:
+    """What a weight in so many bits takes, without its bias."""
+    rows, columns = shape
+    if _packs(shape, dtype, device):
+        return rows // TILE * (columns // GROUP) * group_bytes(bits)
+    return rows * (columns + 2) if bits == 8 else rows * (columns // 2 + 4 * (columns // GROUP))
+
+
+def _packs(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the CPU's kernel takes such a weight: whole tiles and groups, in a model that runs in float32."""
+    return device.type == "cpu" and dtype == torch.float32 and shape[0] % TILE == 0 and shape[1] % GROUP == 0
+
+
+def _packed(parts: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None, bits: int) -> PackedLinear:
+    compile_in_background()
+    weight = empty(*shape, bits)
+    for rows, some in _tiles(parts, shape):
+        pack(weight, rows, *(grouped_int4(some) if bits == 4 else grouped_int8(some)))
+    return PackedLinear(weight, bias)
+
+
+def _tiles(parts: Iterable[Tensor], shape: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
+    """Whole tiles in float32, and the first row of each lot: what is left over of one lot goes before the next."""
+    left, first = torch.empty(0, shape[1]), 0
+    for _, some in _rows(parts):
+        held = torch.cat((left, some)) if len(left) else some
+        whole = len(held) // TILE * TILE
+        left = held[whole:]
+        if whole:
+            yield first, held[:whole]
+            first += whole
 
 
 def _rows(parts: Iterable[Tensor]) -> Iterator[tuple[slice, Tensor]]:
@@ -169,6 +185,23 @@ def _rows(parts: Iterable[Tensor]) -> Iterator[tuple[slice, Tensor]]:
         for some in torch.split(part, max(1, _CPU_CHUNK // part.shape[1])):
             yield slice(first, first + len(some)), some.float()
             first += len(some)
+
+
+def grouped_int8(rows: Tensor) -> tuple[Tensor, Tensor, None]:
+    """int8 numbers of float32 `rows` and a float16 scale a group, as in Q8_0."""
+    groups = rows.view(rows.shape[0], -1, GROUP)
+    scale = (groups.abs().amax(-1) / 127).clamp(min=_SMALLEST_HALF).half()
+    numbers = (groups / scale[..., None].float()).round_().clamp_(-127, 127)
+    return numbers.to(torch.int8).view(rows.shape), scale, None
+
+
+def grouped_int4(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers from 0 to 15 of float32 `rows`, and a float16 scale and minimum a group, as in Q4_1."""
+    groups = rows.view(rows.shape[0], -1, GROUP)
+    low, high = groups.aminmax(dim=-1)
+    scale, minimum = ((high - low) / 15).clamp(min=_SMALLEST_HALF).half(), low.half()
+    numbers = ((groups - minimum[..., None].float()) / scale[..., None].float()).round_().clamp_(0, 15)
+    return numbers.to(torch.uint8).view(rows.shape), scale, minimum
 
 
 def _to_int8(rows: Tensor) -> tuple[Tensor, Tensor]:

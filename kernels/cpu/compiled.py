@@ -1,0 +1,35 @@
+"""How CPU kernels are compiled: without the GIL, kept on disk, so that only the first start pays for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numba
+import platformdirs
+from numba.core import config
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+_FOLDER = Path(__file__).parent
+# Numba looks at the time of the file that a kernel stands in, not of those that it calls: a digest of all of them.
+_digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_FOLDER.glob("*.py")))).hexdigest()[:16]
+config.CACHE_DIR = str(Path(config.CACHE_DIR or platformdirs.user_cache_dir("aios-chat")) / "kernels" / _digest)
+
+# Sums may be reordered and products fused, as any vector code does; NaN and infinity keep their meaning, so that a
+# damaged weight is seen in the logits.
+_FAST = {"reassoc", "contract", "arcp"}
+
+
+def jit(function: Function) -> Function:
+    """`numba.njit` with this house's options."""
+    compiled: Function = numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """A function that is compiled into each that calls it."""
+    compiled: Function = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", inline="always")(function)
+    return compiled
