@@ -63,6 +63,7 @@ class Session:
     pending: tokens appended and not computed yet.
     pinned: messages among the sinks, after the system prompt; `messages` and `spans` hold none of them.
     messages: every message, from the first.
+    silent: where messages without a token stand: an empty answer between marks that a template leaves out.
     spans: messages from the one that the page edge cuts to the newest; the system prompt is not among them.
     start: first visible ring position, as of the last computed token.
     floor: the ring position before which the policy has dropped everything: what follows was computed without it. The
@@ -81,6 +82,7 @@ class Session:
     past: array[int] = field(default_factory=lambda: array("i"))
     pending: list[int] = field(default_factory=list)
     messages: list[MessageSpan] = field(default_factory=list)
+    silent: dict[MessageKey, Position] = field(default_factory=dict)
     page_keys: list[PageKey] = field(default_factory=list)
     pinned: tuple[MessageSpan, ...] = ()
     policy: Policy = Policy.ROUND_ROBIN
@@ -119,16 +121,20 @@ class Session:
     def append(self, key: MessageKey | None, tokens: list[int]) -> None:
         """Append tokens to message `key`, beginning it when the last message is another; None is for the sinks.
 
-        Empty `tokens` change nothing. Raises EngineError for the key of a pinned message.
+        Of empty `tokens` only the place is known. Raises EngineError for the key of a pinned message.
         """
+        said = bool(self.messages) and self.messages[-1].key == key
         if not tokens:
+            if key is not None and not said:
+                self.silent[key] = self.end
             return
         if key is not None:
             self.refuse_pinned(key)
-            if not self.messages or self.messages[-1].key != key:
+            if not said:
                 span = MessageSpan(key, self.end, self.end)
                 self.messages.append(span)
                 self.spans.append(span)
+                self.silent.pop(key, None)
             self.messages[-1].end = Position(self.end + len(tokens))
         self.pending.extend(tokens)
 
@@ -252,7 +258,7 @@ class Session:
         """Where the history ends when `key` is its last message (None: the sinks); None when there is none."""
         if key is None:
             return Position(self.shape.sinks)
-        return next((span.end for span in reversed(self.messages) if span.key == key), None)
+        return next((span.end for span in reversed(self.messages) if span.key == key), self.silent.get(key))
 
     def tokens(self, first: Position, end: Position) -> array[int]:
         """The tokens at positions [first, end), computed or not."""
@@ -279,6 +285,7 @@ class Session:
             past=self.tokens(NOTHING, computed),
             pending=self.tokens(computed, end).tolist(),
             messages=messages,
+            silent={key: at for key, at in self.silent.items() if at <= end},
             pinned=self.pinned,
             page_keys=self.page_keys[: full_pages(self.shape, end)],
             policy=self.policy,

@@ -10,7 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from app.models.fetch import fetch
-from app.models.manifest import ModelEntry, embedder, starter
+from app.models.manifest import ModelEntry, embedder, entry
 
 FOLDER_VARIABLE = "AIOS_CHAT_TEST_MODELS"
 
@@ -21,15 +21,15 @@ def models_folder() -> Path:
     return Path(given) if given else Path(platformdirs.user_cache_dir("aios-chat-tests")) / "models"
 
 
-def fetched(entry: ModelEntry) -> Path:
+def fetched(model: ModelEntry) -> Path:
     """The model's file or folder, fetched when it is not there yet."""
     with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop of its own
-        return thread.submit(lambda: asyncio.run(fetch(entry, models_folder(), lambda _progress: None))).result()
+        return thread.submit(lambda: asyncio.run(fetch(model, models_folder(), lambda _progress: None))).result()
 
 
 def starter_file() -> Path:
     """The starter model's GGUF file."""
-    return fetched(starter())
+    return fetched(entry("starter"))
 
 
 def embedder_folder() -> Path:

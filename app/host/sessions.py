@@ -10,7 +10,7 @@ from app.host.wire import GenerateRequest, PrepareRequest, PromptMessage, ReadRe
 from app.ids import ChatId, MessageId
 from engine.engine import Engine
 from engine.sinks import PinnedMessage, Role
-from engine.types import MessageKey, SessionId
+from engine.types import EngineError, MessageKey, SessionId
 
 HELD_CHATS = 64
 """Chats whose token histories are kept, a few bytes a token; their pages come and go as the engine sees fit."""
@@ -42,8 +42,10 @@ class SessionBook:
         self._held: OrderedDict[ChatId, Held] = OrderedDict()
 
     def prepare(self, request: Request, busy: frozenset[SessionId]) -> SessionId:
-        """Bring the chat's session to the end of `request.messages`; returns it. Raises QuotaError, changing nothing,
-        when the system prompt and what is pinned leave too little of the window."""
+        """Bring the chat's session to the end of `request.messages`; returns it. Raises, changing nothing, QuotaError
+        when the system prompt and what is pinned leave too little of the window, and EngineError while it answers."""
+        if self.session(request.chat) in busy:
+            raise EngineError("this chat is still answering; stop the answer or wait for it")
         pinned = {message.id for message in request.pinned}
         request = replace(request, messages=tuple(message for message in request.messages if message.id not in pinned))
         held = self._rewound(request) or self._forked(request, busy)

@@ -127,11 +127,6 @@ def entry(name: str) -> ModelEntry:
     raise ModelError(f"There is no model named {name!r}; aios-chat itself ships: {known}.")
 
 
-def starter() -> ModelEntry:
-    """The chat model of a fresh installation."""
-    return entry("starter")
-
-
 def embedder() -> ModelEntry:
     """The embedder of a fresh installation."""
     return entry("embedder")

@@ -103,11 +103,6 @@ class Store:
             return dataclasses.replace(deleted, warning=str(error))
         return deleted
 
-    def chat_of(self, message: MessageId) -> Chat | None:
-        """A chat in which `message` can be read: its own, or a fork when that one is gone."""
-        with self._database.read() as connection:
-            return chats.home(connection, message)
-
     # --- messages
 
     def add_user_message(
@@ -248,11 +243,6 @@ class Store:
         """Up to `limit` items to work on, oldest first; one that failed MOST_ATTEMPTS times rests."""
         with self._database.read() as connection:
             return outbox.pending(connection, limit)
-
-    def outbox_size(self) -> int:
-        """How many items wait, those at rest included."""
-        with self._database.read() as connection:
-            return outbox.count(connection)
 
     def done(self, item: int) -> None:
         """Take an item out; twice is harmless."""

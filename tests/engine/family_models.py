@@ -124,6 +124,7 @@ GGUF_FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"rope_parameters": LLAMA3}),
     ("mistral", {"sliding_window": None, "tie_word_embeddings": True}),
     ("qwen2", {"rope_parameters": YARN}),
+    ("qwen2", {"rope_parameters": YARN | {"attention_factor": 1.6}}),
     ("qwen3", {"head_dim": 64, "tie_word_embeddings": True}),
     ("qwen3_moe", WIDE_MOE | {"head_dim": 64}),
     ("gemma2", WIDE_GEMMA | {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 5.0, "num_hidden_layers": 3}),

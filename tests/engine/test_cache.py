@@ -14,6 +14,7 @@ from engine.engine import Engine
 from engine.events import AnswerFinished, TokensEvicted
 from engine.model.decoder import Decoder
 from engine.sampling.params import SamplingParams
+from engine.text.template import ChatTemplate
 from engine.types import EngineError, MessageKey, SessionId
 from tests.engine.helpers import one_sentence, poison
 from tests.engine.tiny import Tiny
@@ -306,3 +307,30 @@ def test_a_chat_whose_step_failed_can_be_asked_again(tiny: Tiny, failing: int, m
         engine.rewind(chat, MessageKey(f"long{chat}"))
         answer(engine, chat, "b")
         torch.testing.assert_close(keys(engine, chat), keys(fresh, other), rtol=0, atol=1e-4)
+
+
+def test_a_message_without_a_token_can_be_gone_back_to(tiny: Tiny) -> None:
+    """A template that writes nothing around an answer, and an answer that says nothing."""
+    template = ChatTemplate("{% for message in messages %}{{ message['content'] }}{% endfor %}")
+    engine = engine_of(tiny)
+    engine.model = replace(engine.model, template=template)
+    session = engine.open_session("be brief")
+    engine.add_user(session, MessageKey("q0"), "a question")
+    engine.add_answer(session, MessageKey("a0"), "")
+    engine.add_user(session, MessageKey("q1"), "another question")
+    engine.generate(session, MessageKey("a1"), GREEDY)
+    engine.cancel(session)
+    run(engine)
+    engine.add_user(session, MessageKey("q2"), "the last")
+    end = engine._chats[session].session.end
+    assert engine.fork(session, MessageKey("a0")) != session
+    for key, left in (("a1", len("the last")), ("a1", 0), ("q1", 0), ("a0", len("another question")), ("q0", 0)):
+        engine.rewind(session, MessageKey(key))
+        end -= left
+        assert engine._chats[session].session.end == end
+        engine.check()
+    engine.generate(session, MessageKey("b0"), GREEDY)
+    run(engine)
+    assert engine._chats[session].session.boundary_after(MessageKey("b0")) == end + GREEDY.max_tokens
+    with pytest.raises(EngineError):
+        engine.rewind(session, MessageKey("q1"))

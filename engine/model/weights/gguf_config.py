@@ -3,12 +3,14 @@ family's own fields change. The keys, and what a silent file means, are llama.cp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from engine.model.config import Activation, Experts, LayerConfig, ModelConfig, RopeConfig, Scoring, rope_kind
+from engine.model.config import Activation, Experts, LayerConfig, ModelConfig, RopeConfig, RopeKind, Scoring, rope_kind
 from engine.model.families import Family, by_architecture
+from engine.model.rope import attention_factor
 from engine.types import ModelFileError, UnsupportedModelError
 
 
@@ -134,9 +136,21 @@ def _ropes(fields: _Fields, family: Family, head_dim: int) -> tuple[RopeConfig, 
         beta_fast=float(fields.get("rope.scaling.yarn_beta_fast", 32.0)),
         beta_slow=float(fields.get("rope.scaling.yarn_beta_slow", 1.0)),
     )
+    every = replace(every, attention_factor=_attention_factor(fields, every))
     if family.local_theta is None:
         return every, every
     return every, RopeConfig(float(fields.get("rope.freq_base_swa", family.local_theta)), dims=every.dims)
+
+
+def _attention_factor(fields: _Fields, rope: RopeConfig) -> float:
+    """Both fields multiply what the kind says by itself, as in llama.cpp."""
+    ext = float(fields.get("rope.scaling.yarn_ext_factor", 1.0))
+    if rope.kind is RopeKind.YARN and ext != 1.0:
+        raise UnsupportedModelError(
+            f"{fields.file.name} has a yarn_ext_factor of {ext:g}, which this engine does not run; take a file with 1"
+        )
+    scales = (float(fields.get(f"rope.scaling.{name}", 1.0)) for name in ("attn_factor", "yarn_attn_factor"))
+    return math.prod(scales) * attention_factor(rope)
 
 
 # --- what a family's own fields change ---

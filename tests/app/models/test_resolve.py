@@ -31,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_understood(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here))
-    assert choose("starter") == ShippedModel(manifest.starter())
+    assert choose("starter") == ShippedModel(manifest.entry("starter"))
     assert choose("m.gguf") == choose(str(here / "m.gguf")) == choose("~/m.gguf") == LocalModel(here / "m.gguf")
     assert choose("org/model") == choose("./org/model") == LocalModel(here / "org" / "model")
     assert choose("other/model-1.5B") == HubModel("other/model-1.5B")
