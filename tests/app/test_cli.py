@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from app.store.store import Store
+
 HEAVY = ("textual", "torch", "chromadb", "transformers", "PIL", "numpy", "sentence_transformers")
 
 
@@ -96,6 +98,22 @@ def test_version_and_empty_lists(tmp_path: Path) -> None:
     assert aios(tmp_path, "--version").stdout.startswith("aios-chat ")
     assert json.loads(aios(tmp_path, "chats", "--json").stdout) == []
     assert json.loads(aios(tmp_path, "favorites", "--json").stdout) == []
+
+
+def test_what_is_pinned_is_listed_in_the_order_of_the_chat(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "chats.db")
+    chat = store.create_chat("Trip")
+    first, second = (store.add_user_message(chat.id, text) for text in ("the gate\n is green", "the door is blue"))
+    assert aios(tmp_path, "pinned", "Trip").stdout == ""
+    for message in (second, first):
+        store.pin(message.id, True)
+    store.close()
+    told = aios(tmp_path, "pinned", "Trip").stdout
+    assert told.index("the gate is green") < told.index("the door is blue")
+    assert [m["id"] for m in json.loads(aios(tmp_path, "pinned", "Trip", "--json").stdout)] == [first.id, second.id]
+    refused = aios(tmp_path, "pinned", "Nowhere")
+    assert refused.returncode != 0
+    assert "There is no chat 'Nowhere'" in refused.stderr
 
 
 def test_models_are_listed_without_fetching_any(tmp_path: Path) -> None:
