@@ -94,7 +94,7 @@ class Engine:
         Nothing is computed here: pages are found when the new chat answers. Raises EngineError without such a message.
         """
         chat = self._idle(session)
-        end = _end_of(chat.session, after)
+        end = chat.session.boundary_after(after)
         self.cache.keep_tail(chat.session, end)
         child = chat.session.up_to(SessionId(next(self._ids)), end)
         self._chats[child.id] = Chat(child, [user for user in chat.users if user <= end])
@@ -106,7 +106,7 @@ class Engine:
         The chat's pages that are still of use are kept. Raises EngineError when there is no such message.
         """
         chat = self._idle(session)
-        end = _end_of(chat.session, after)
+        end = chat.session.boundary_after(after)
         if end == chat.session.end:
             return
         chat.users = [user for user in chat.users if user <= end]
@@ -385,16 +385,3 @@ class Engine:
     def check(self) -> None:
         """Raise AssertionError when a page is lost, counted twice, or known where it is not."""
         self.cache.check(chat.session for chat in self._chats.values())
-
-
-def _end_of(session: Session, after: MessageKey | None) -> Position:
-    end = session.boundary_after(after)
-    if end is None and any(span.key == after for span in session.pinned):
-        raise EngineError(
-            f"message {after} is pinned to this chat's window and stands before all others: name a message after it"
-        )
-    if end is None:
-        raise EngineError(
-            f"this chat holds no message {after}: it was never said here, or before the chat was reopened"
-        )
-    return end

@@ -123,13 +123,14 @@ class Session:
 
         Of empty `tokens` only the place is known. Raises EngineError for the key of a pinned message.
         """
+        if key is not None:
+            self.refuse_pinned(key)
         said = bool(self.messages) and self.messages[-1].key == key
         if not tokens:
             if key is not None and not said:
                 self.silent[key] = self.end
             return
         if key is not None:
-            self.refuse_pinned(key)
             if not said:
                 span = MessageSpan(key, self.end, self.end)
                 self.messages.append(span)
@@ -254,11 +255,23 @@ class Session:
         high = bisect_left(self.messages, end, lo=low, key=lambda span: span.first)
         return [span.first - first for span in self.messages[low:high]]
 
-    def boundary_after(self, key: MessageKey | None) -> Position | None:
-        """Where the history ends when `key` is its last message (None: the sinks); None when there is none."""
+    def boundary_after(self, key: MessageKey | None) -> Position:
+        """Where the history ends when `key` is its last message (None: the sinks).
+
+        Raises EngineError for a message that is not there, and for one that is pinned.
+        """
         if key is None:
             return Position(self.shape.sinks)
-        return next((span.end for span in reversed(self.messages) if span.key == key), self.silent.get(key))
+        if any(span.key == key for span in self.pinned):
+            raise EngineError(
+                f"message {key} is pinned to this chat's window and stands before all others: name a message after it"
+            )
+        end = next((span.end for span in reversed(self.messages) if span.key == key), self.silent.get(key))
+        if end is None:
+            raise EngineError(
+                f"this chat holds no message {key}: it was never said here, or before the chat was reopened"
+            )
+        return end
 
     def tokens(self, first: Position, end: Position) -> array[int]:
         """The tokens at positions [first, end), computed or not."""
