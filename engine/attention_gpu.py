@@ -1,4 +1,4 @@
-"""The decode rows of a step by the paged attention kernel: the page tables go to the device once a step."""
+"""A step's attention by the kernels: page tables and what each token sees go to the device once a step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from torch import Tensor
 
 from engine.cache.pages import Pages
 from engine.model.config import Scoring
+from engine.model.decoder import Attend
+from engine.scheduler import Schedule
 from engine.session import Session
+from engine.types import Position
 from engine.window import Sight
 from kernels.paged_attention import decode_splits, paged_decode
+from kernels.paged_prefill import paged_prefill
+from kernels.rope_store import store
 
 
 class DecodeByKernel:
@@ -37,14 +42,13 @@ class DecodeByKernel:
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[sessions, kv_heads, head_dim]`; returns `[sessions, q_heads, head_dim]`."""
-        k_slots, v_slots = self._pages.layer(layer)
-        k_slots[:, self._slots] = k.transpose(0, 1)
-        v_slots[:, self._slots] = v.transpose(0, 1)
+        k_pages, v_pages = self._pages.k[layer], self._pages.v[layer]
+        store(k, v, self._slots, k_pages, v_pages)
         return paged_decode(
             q_window.contiguous(),
             q_sink.contiguous(),
-            self._pages.k[layer],
-            self._pages.v[layer],
+            k_pages,
+            v_pages,
             self._table,
             self._page_pos,
             self._sinks,
@@ -55,6 +59,80 @@ class DecodeByKernel:
             cap=self._scoring.cap,
             splits=self._splits,
         )
+
+
+class PrefillByKernel:
+    """The next tokens of one session, by `kernels.paged_prefill`; they attend before they are stored."""
+
+    def __init__(self, pages: Pages, session: Session, seen: list[Sight], scoring: Scoring) -> None:
+        self._pages, self._scoring = pages, scoring
+        device = pages.k.device
+        first, shape = session.position, session.shape
+        held = _seen_entries(session, min(s.start for s in seen))
+        self._table = torch.tensor([max(0, session.table[entry]) for entry in held], dtype=torch.int32, device=device)
+        self._page_pos = _row([session.page_pos[entry] for entry in held], device)
+        self._sinks, self._position = _row([shape.sinks], device), _row([first], device)
+        self._sink_start = _row([s.sink for s in seen], device)
+        self._start = _row([s.start for s in seen], device)
+        ranges = session.slot_ranges(first, Position(first + len(seen)))
+        slots = torch.cat([torch.arange(r.first, r.end) for r in ranges])
+        # Of a chunk longer than the ring, the first tokens would be written over by the last.
+        slots[: -shape.ring_tokens if first >= shape.sinks else 0] = -1
+        self._slots = slots.to(device)
+
+    def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
+        k_pages, v_pages = self._pages.k[layer], self._pages.v[layer]
+        out = paged_prefill(
+            q_window.contiguous(),
+            q_sink.contiguous(),
+            k,
+            v,
+            k_pages,
+            v_pages,
+            self._table,
+            self._page_pos,
+            self._sinks,
+            self._start,
+            self._position,
+            sink_start=self._sink_start,
+            scale=self._scoring.scale,
+            cap=self._scoring.cap,
+        )
+        store(k, v, self._slots, k_pages, v_pages)
+        return out
+
+
+class AttentionByKernel:
+    """The `Attend` of one forward pass: `count` decode tokens first, then at most one chunk."""
+
+    def __init__(self, decode: Attend | None, count: int, prefill: Attend | None) -> None:
+        self._decode, self._count, self._prefill = decode, count, prefill
+
+    def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
+        n, parts = self._count, []
+        if self._decode is not None:
+            parts.append(self._decode(layer, q_window[:n], q_sink[:n], k[:n], v[:n]))
+        if self._prefill is not None:
+            parts.append(self._prefill(layer, q_window[n:], q_sink[n:], k[n:], v[n:]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def by_kernel(pages: Pages, schedule: Schedule, rows: list[Sight], chunk: list[Sight], scoring: Scoring) -> Attend:
+    """The Triton kernels: the GPU's way."""
+    decode = DecodeByKernel(pages, schedule.decode, rows, scoring) if schedule.decode else None
+    prefill = schedule.prefill
+    ahead = None if prefill is None else PrefillByKernel(pages, prefill.session, chunk, scoring)
+    return AttentionByKernel(decode, len(schedule.decode), ahead)
+
+
+def _seen_entries(session: Session, start: Position) -> list[int]:
+    """Entries of the page table that hold sinks, or a ring position from `start` on, before the next token."""
+    shape = session.shape
+    ring = range(shape.sink_pages, len(session.table))
+    held = session.page_pos
+    return [*range(shape.sink_pages), *(at for at in ring if held[at] >= 0 and start < held[at] + shape.page_size)]
 
 
 def _page_pos(session: Session, longest: int) -> list[int]:

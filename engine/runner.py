@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from engine.attention import AttentionByWindow, DecodeInPlace, PagedAttention, decode_row, prefill_chunk
-from engine.attention_gpu import DecodeByKernel
+from engine.attention_gpu import by_kernel
 from engine.attention_packed import packed_attention
 from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
@@ -48,32 +49,26 @@ class Computed:
     ahead: Ahead | None = None
 
 
-PlanDecode = Callable[[Pages, list[Session], list[Sight], Scoring], Attend]
-"""plan(pages, sessions, what each one's next token sees, scoring): the attention of those tokens."""
+PlanAttention = Callable[[Schedule, list[Sight], list[Sight], Scoring], Attend]
+"""plan(schedule, what each decoding session's token sees, what each token of the chunk sees, scoring)."""
 
 
-def in_place(pages: Pages, sessions: list[Session], seen: list[Sight], scoring: Scoring) -> Attend:
+def in_place(pages: Pages, schedule: Schedule, rows: list[Sight], chunk: list[Sight], scoring: Scoring) -> Attend:
     """Plain torch, where the pages lie: the CPU's way."""
-    return DecodeInPlace(
-        pages, [decode_row(session, s, session.position) for session, s in zip(sessions, seen, strict=True)], scoring
-    )
-
-
-def by_kernel(pages: Pages, sessions: list[Session], seen: list[Sight], scoring: Scoring) -> Attend:
-    """The Triton kernel: the GPU's way."""
-    return DecodeByKernel(pages, sessions, seen, scoring) if sessions else in_place(pages, sessions, seen, scoring)
+    decode = [decode_row(session, seen, session.position) for session, seen in zip(schedule.decode, rows, strict=True)]
+    prefill = schedule.prefill
+    ahead = None if prefill is None else prefill_chunk(prefill.session, chunk, pages.k.device)
+    return PagedAttention(pages, DecodeInPlace(pages, decode, scoring), len(decode), ahead, scoring)
 
 
 class EagerRunner:
-    """One decoder, one set of pages. `plan_decode` says how the decode rows of a step are attended."""
+    """One decoder, one set of pages. `plan` says how a step is attended: as the device and the pages allow."""
 
-    def __init__(
-        self, decoder: Decoder, pages: Pages, device: torch.device, plan_decode: PlanDecode | None = None
-    ) -> None:
+    def __init__(self, decoder: Decoder, pages: Pages, device: torch.device, plan: PlanAttention | None = None) -> None:
         self._decoder, self._pages, self._device = decoder, pages, device
-        self._plan_decode = plan_decode or (by_kernel if device.type == "cuda" else in_place)
+        self._plan = plan or _plan_for(pages)
         self._ropes = [Rope(rope, decoder.config.head_dim, device) for rope in decoder.config.ropes]
-        self._fused = fused_layers(decoder, pages) if plan_decode is None else None
+        self._fused = fused_layers(decoder, pages) if plan is None else None
         self._windows = [kind.window for kind in decoder.config.layer_kinds]
 
     @torch.inference_mode()
@@ -120,11 +115,7 @@ class EagerRunner:
         count, scoring, prefill = len(schedule.decode), self._decoder.config.scoring, schedule.prefill
         rows = [seen(session, begin)[0] for session, begin in zip(schedule.decode, starts[:count], strict=True)]
         chunk_seen = seen(prefill.session, starts[-1]) if prefill else []
-        if isinstance(self._pages, PackedPages):
-            return packed_attention(self._pages, schedule, rows, chunk_seen, scoring)
-        decode = self._plan_decode(self._pages, schedule.decode, rows, scoring)
-        chunk = prefill_chunk(prefill.session, chunk_seen, self._device) if prefill else None
-        return PagedAttention(self._pages, decode, count, chunk, scoring)
+        return self._plan(schedule, rows, chunk_seen, scoring)
 
     def _phases(self, work: list[tuple[Session, int]], starts: list[list[Position]]) -> Phases:
         window: list[Position] = []
@@ -135,6 +126,12 @@ class EagerRunner:
                 sink.append(sink_phase(session.shape, Position(t), start))
         turned = tuple(rope.rotation(window) for rope in self._ropes)
         return Phases(turned, None if window == sink else tuple(rope.rotation(sink) for rope in self._ropes))
+
+
+def _plan_for(pages: Pages) -> PlanAttention:
+    if isinstance(pages, PackedPages):
+        return partial(packed_attention, pages)
+    return partial(by_kernel if pages.k.device.type == "cuda" else in_place, pages)
 
 
 def _moved_on(part: Prefill, logits: Tensor, starts: list[Position]) -> Computed:

@@ -1,14 +1,16 @@
-"""The engine with the Triton kernel against the dense reference. Run under the interpreter by test_by_kernel.py."""
+"""The engine with the Triton kernels against the dense reference. Run under the interpreter by test_by_kernel.py."""
 
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 import torch
 
+from engine.attention_gpu import by_kernel
 from engine.model.load import load_model
-from engine.runner import EagerRunner, by_kernel
+from engine.runner import EagerRunner
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.window import WindowShape
@@ -39,11 +41,43 @@ def test_local_layers_and_soft_caps(local_and_global: Tiny) -> None:
     check_decoded(local_and_global, 170)
 
 
+def test_a_prompt_equals_the_reference(tiny: Tiny) -> None:
+    check_prompt(tiny, 75, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", [16, 50, 90])
+def test_long_prompts_equal_the_reference(tiny: Tiny, chunk: int) -> None:
+    check_prompt(tiny, 200, chunk)
+
+
+def test_a_prompt_in_local_layers(local_and_global: Tiny) -> None:
+    check_prompt(local_and_global, 60, 25)
+
+
+def check_prompt(tiny: Tiny, length: int, chunk: int) -> None:
+    """A prompt of several windows, in chunks that are shorter or longer than the ring."""
+    shape = WindowShape(PAGE, 17, 2)
+    pages = make_pages(tiny.ours, shape.quota_pages + 2, PAGE)
+    rng = random.Random(chunk)
+    tokens = [rng.randrange(256) for _ in range(length)]
+    starts, messages = split_messages(tokens, shape.sinks, seed=chunk)
+    wanted = reference_logits(
+        tiny.theirs, tokens, sinks=shape.sinks, page=PAGE, ring=shape.ring_pages, message_starts=starts
+    )
+    session = make_session(pages, shape, tokens, messages)
+    runner = EagerRunner(tiny.ours.decoder, pages, CPU, partial(by_kernel, pages))
+    computed = run_all(runner, pages, [session], chunk)[session.id]
+    assert max(computed) == len(tokens) - 1
+    for position, logits in computed.items():
+        torch.testing.assert_close(logits, wanted[position], atol=2e-4, rtol=1e-4)
+
+
 def check_decoded(tiny: Tiny, before: int) -> None:
     """Two sessions decode side by side, from `before` tokens on: inside the sinks, unwrapped, and windows later."""
     shapes = [WindowShape(PAGE, 10, 4), WindowShape(PAGE, 17, 3)]
     pages = make_pages(tiny.ours, sum(s.quota_pages for s in shapes) + 2, PAGE)
-    runner = EagerRunner(tiny.ours.decoder, pages, CPU, by_kernel)
+    runner = EagerRunner(tiny.ours.decoder, pages, CPU, partial(by_kernel, pages))
     sessions: list[Session] = []
     wants, lasts = [], []
     for number, shape in enumerate(shapes, start=1):
