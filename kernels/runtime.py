@@ -25,7 +25,7 @@ except ImportError as error:
 
 __all__ = [
     "INTERPRETED", "MISSING", "CompileCase", "KernelUnavailableError", "ceil_div", "dot", "jit", "next_power_of_two",
-    "require", "tl",
+    "require", "serves", "tl",
 ]  # fmt: skip
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -70,14 +70,19 @@ def dot(a: tl.tensor, b: tl.tensor) -> tl.tensor:
     return tl.dot(a, b, input_precision="ieee")
 
 
+def serves(device: torch.device) -> bool:
+    """Whether kernels run on tensors of `device`."""
+    return triton is not None and device.type == ("cpu" if INTERPRETED else "cuda")
+
+
 def require(launcher: str, twin: str, device: torch.device) -> None:
     """Raise KernelUnavailableError unless `launcher` can run on `device`; `twin` is what to call instead."""
+    if serves(device):
+        return
     if triton is None:
         reason = f"needs Triton, which cannot be imported ({MISSING})"
-    elif device.type != ("cpu" if INTERPRETED else "cuda"):
-        reason = f"runs on {'the CPU under TRITON_INTERPRET=1' if INTERPRETED else 'CUDA tensors'}, not on {device}"
     else:
-        return
+        reason = f"runs on {'the CPU under TRITON_INTERPRET=1' if INTERPRETED else 'CUDA tensors'}, not on {device}"
     raise KernelUnavailableError(f"{launcher} {reason}: call {twin} there")
 
 

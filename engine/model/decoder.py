@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.config import ModelConfig
 from engine.model.linear import Linear, Table, size_of
 from engine.model.mlp import Mlp
+from engine.model.pointwise import add_norm, norm
 from engine.model.rope import Rotation, rotate
 
 
@@ -107,8 +107,9 @@ class Decoder:
             hidden = hidden * torch.tensor(self.config.embedding_scale, dtype=hidden.dtype)
         for index, layer in enumerate(self.weights.layers):
             attended = self._attention(index, layer, self._norm(hidden, layer.attention_norm), phases, attend)
-            hidden = self._add(hidden, self._norm(attended, layer.attention_post_norm))
-            mixed = layer.mlp(self._norm(hidden, layer.mlp_norm))
+            attended = self._norm(attended, layer.attention_post_norm)
+            hidden, x = self._add_norm(hidden, attended, layer.mlp_norm)
+            mixed = layer.mlp(x)
             hidden = self._add(hidden, self._norm(mixed, layer.mlp_post_norm))
         return hidden
 
@@ -139,6 +140,13 @@ class Decoder:
     def _add(self, hidden: Tensor, x: Tensor) -> Tensor:
         return hidden + (x if self.config.residual_scale == 1 else x * self.config.residual_scale)
 
+    def _add_norm(self, hidden: Tensor, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        """`_add`, and the norm of that, where it has one."""
+        if weight is None:
+            added = self._add(hidden, x)
+            return added, added
+        return add_norm(hidden, x, self.config.residual_scale, weight, self.config.norm_eps)
+
     def _norm_heads(self, heads: Tensor, weight: Tensor | None) -> Tensor:
         """Norm `heads` `[tokens, heads, head_dim]` in groups as wide as the weight: each head, or all at once."""
         assert weight is not None
@@ -147,4 +155,4 @@ class Decoder:
     def _norm(self, x: Tensor, weight: Tensor | None) -> Tensor:
         if weight is None:
             return x
-        return F.rms_norm(x.float(), (x.shape[-1],), weight, self.config.norm_eps).to(x.dtype)
+        return norm(x, weight, self.config.norm_eps)

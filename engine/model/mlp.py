@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.config import Activation
 from engine.model.linear import Linear
+from engine.model.pointwise import gated
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +23,12 @@ class GatedMlp:
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x` and the result `[tokens, hidden]`."""
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(_activated(gate, self.activation).mul_(up))
+        return self.down(gated(self.gate_up(x), self.activation))
 
     @property
     def linears(self) -> tuple[Linear, ...]:
         """Its linear maps."""
         return self.gate_up, self.down
-
-
-def _activated(x: Tensor, activation: Activation) -> Tensor:
-    match activation:
-        case Activation.SILU:
-            return F.silu(x)
-        case Activation.GELU_TANH:
-            return F.gelu(x, approximate="tanh")
 
 
 @dataclass(frozen=True, slots=True)

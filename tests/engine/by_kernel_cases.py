@@ -14,6 +14,7 @@ from engine.runner import EagerRunner
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.window import WindowShape
+from kernels.runtime import serves
 from tests.engine.family_models import make_model, write_model
 from tests.engine.helpers import make_pages, make_session, poison, run_all, split_messages
 from tests.engine.reference import reference_logits
@@ -22,7 +23,13 @@ from tests.engine.tiny import CPU, Tiny
 PAGE = 16
 
 
-@pytest.mark.parametrize("before", [5, 12, 60, 170])
+def test_norms_and_gates_are_the_kernels_here() -> None:
+    assert serves(CPU)
+
+
+@pytest.mark.parametrize(
+    "before", [12, 170, pytest.param(5, marks=pytest.mark.slow), pytest.param(60, marks=pytest.mark.slow)]
+)
 def test_decoded_tokens_equal_the_reference(tiny: Tiny, before: int) -> None:
     check_decoded(tiny, before)
 
