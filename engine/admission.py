@@ -52,6 +52,6 @@ class Admission:
         if self._cache.admitted(before) or self._cache.pool.room:  # else it is refused and stays as it is
             before.drop_before(before.floor_at(end))
         chat.session = self._cache.resume(before, self._cache.find(before, end))
-        chat.session.told = min(before.told, chat.session.told)
+        chat.session.tell_on_from(before)
         if chat.answer is not None:
             chat.answer.moved_to(chat.session)

@@ -37,6 +37,11 @@ class EngineConfig:
         for name, least in (("host_bytes", self.host_bytes), ("guess_tokens", self.guess_tokens)):
             if least < 0:
                 raise EngineError(f"{name} is {least}; it must be 0 (off) or more")
+        if self.policy is Policy.SCORED and self.kv_format is not KvFormat.AUTO:
+            raise EngineError(
+                f"the policy scored keeps pages as computed and does not go with the page format {self.kv_format}: "
+                "choose auto, or the policy round-robin"
+            )
         if self.quota_pages < MIN_RING_PAGES + 1:
             raise QuotaError(
                 f"a window of {self.quota_tokens} tokens is {self.quota_pages} pages of {self.page_size}; "

@@ -114,8 +114,8 @@ class Engine:
             self.cache.keep_tail(chat.session, end)
             self._admission.resume(chat, end)
         else:
-            told, chat.session = chat.session.told, chat.session.up_to(session, end)
-            chat.session.told = min(told, chat.session.told)
+            before, chat.session = chat.session, chat.session.up_to(session, end)
+            chat.session.tell_on_from(before)
 
     def swap_out(self, session: SessionId) -> None:
         """Give the chat's pages back; a reading ends. Its history stays; at the next answer, all that it goes on from
@@ -226,9 +226,9 @@ class Engine:
         keeps = chat.session.policy is not Policy.RECOMPUTE
         if keeps and end - self.cache.find(chat.session, end).position > self.config.page_size:
             return None
-        told = chat.session.told
+        before = chat.session
         self._admission.resume(chat, end)
-        chat.session.told = told  # what is taken back was shown to nobody, and what left for it stays told
+        chat.session.told_as(before)  # what is taken back was shown to nobody, and what left for it stays told
         return chat.session
 
     def _chat(self, session: SessionId) -> Chat:
@@ -317,7 +317,7 @@ class Engine:
 
     def _guessing(self, planned: Schedule) -> Schedule:
         """The step with a guess for the first chat that decodes and has one."""
-        guesses = self.config.guess_tokens and self.config.policy is not Policy.RECOMPUTE
+        guesses = self.config.guess_tokens and self.config.policy.guesses
         for session in planned.decode if guesses else ():
             answer = self._chats[session.id].answer
             guess = answer.guess(self.config.guess_tokens) if answer is not None else []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from engine.chat import Chat
 from engine.events import VisibleMessage, WindowState
 from engine.policy import Policy
-from engine.session import Session
+from engine.session import MessageSpan, Session
 from engine.truncate import answer_room, kept_from
 from engine.types import MessageKey, Position
-from engine.window import window_start
+from engine.window import full_pages, window_start
 
 
 def window_state(session: Session, quota_bytes: int, tokens_per_second: float) -> WindowState:
@@ -21,10 +21,8 @@ def window_state(session: Session, quota_bytes: int, tokens_per_second: float) -
         for span in s.pinned
     ]
     # Tokens that wait (the end-of-turn mark of the last answer) are not computed: they count for nothing yet.
-    ends = [min(span.end, s.position) for span in s.spans]
     messages = [
-        VisibleMessage(span.key, max(0, end - max(span.first, s.start)), end - span.first)
-        for span, end in zip(s.spans, ends, strict=True)
+        VisibleMessage(span.key, _visible_of(s, span), min(span.end, s.position) - span.first) for span in s.spans
     ]
     return WindowState(
         quota_tokens=shape.quota_pages * shape.page_size,
@@ -33,7 +31,7 @@ def window_state(session: Session, quota_bytes: int, tokens_per_second: float) -
         ring_tokens=shape.ring_tokens,
         visible_tokens=s.visible_tokens,
         position=s.position,
-        evicted=s.start - shape.sinks,
+        evicted=s.position - s.visible_tokens,
         until_eviction=until_eviction(s),
         page_size=shape.page_size,
         quota_bytes=quota_bytes,
@@ -50,8 +48,8 @@ def until_eviction(session: Session) -> int:
 
 def whole_messages(chat: Chat, ahead: int) -> tuple[MessageKey, ...]:
     """Messages that will be in the window in full once a next message of `ahead` tokens has been read: those that are
-    pinned, and those of the ring, what waits to be computed included; if the policy is to truncate, with room for as
-    long an answer as is ever kept free."""
+    pinned, and those of the ring, what waits to be computed included. If the policy is to truncate, with room for as
+    long an answer as is ever kept free; if pages are scored, those that are certain to stay."""
     s = chat.session
     firsts, last = [*(span.first for span in s.spans), s.end], Position(s.end + max(1, ahead) - 1)
     if s.policy is Policy.TRUNCATE:
@@ -59,11 +57,27 @@ def whole_messages(chat: Chat, ahead: int) -> tuple[MessageKey, ...]:
         start = kept_from(s.shape, s.floor, end, firsts, {*chat.user_starts(), s.end}) or s.end
     else:
         start = max(s.start, window_start(s.shape, last, firsts))
-    ring = (span.key for span in s.spans if span.first >= start)
-    return (*(span.key for span in s.pinned), *ring)
+    ring = [span for span in s.spans if (span.first >= start if s.ring is None else _is_kept(s, span, last))]
+    return tuple(span.key for span in (*s.pinned, *ring))
+
+
+def _is_kept(session: Session, span: MessageSpan, last: Position) -> bool:
+    """Whether scored pages will show a message in full at the token at `last`, whatever attention does until then."""
+    assert session.ring is not None
+    shape, newest = session.shape, full_pages(session.shape, last)
+    if newest < shape.quota_pages:
+        return True
+    spared = range(newest - shape.ring_pages // 2, newest + 1)
+    return set(session.pages_of(span)) <= (session.ring.live.keys() if newest in session.ring.live else set(spared))
 
 
 def visible_positions(session: Session) -> list[Position]:
     """The positions that the last computed token of a session saw."""
     s = session
-    return [Position(t) for t in (*range(min(s.position, s.shape.sinks)), *range(s.start, s.position))]
+    ring = (t for first, end in s.visible_ranges() for t in range(first, end))
+    return [Position(t) for t in (*range(min(s.position, s.shape.sinks)), *ring)]
+
+
+def _visible_of(session: Session, span: MessageSpan) -> int:
+    """Visible tokens of a message of the ring."""
+    return sum(max(0, min(end, span.end) - max(first, span.first)) for first, end in session.visible_ranges())

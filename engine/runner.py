@@ -12,12 +12,14 @@ from torch import Tensor
 from engine.attention import AttentionByWindow, DecodeInPlace, PagedAttention, decode_row, prefill_chunk
 from engine.attention_gpu import by_kernel
 from engine.attention_packed import packed_attention
+from engine.attention_scored import ScoredAttention, ScoredPart, scored_part
 from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
 from engine.fused import fused_layers, windows_of
 from engine.model.config import Scoring
 from engine.model.decoder import Attend, Decoder, Phases
 from engine.model.rope import Rope
+from engine.policy import Policy
 from engine.scheduler import Prefill, Schedule
 from engine.session import EvictedSpan, Session
 from engine.types import Position
@@ -78,16 +80,26 @@ class EagerRunner:
         parts += [schedule.prefill] if schedule.prefill is not None else []
         work = [(part.session, len(part.tokens)) for part in parts]
         starts = [session.starts(session.position, Position(session.position + count)) for session, count in work]
+        by_page = [self._by_page(*part) for part in work if part[0].policy is Policy.SCORED]
         tokens = torch.tensor([token for part in parts for token in part.tokens], device=self._device)
         phases = self._phases(work, starts)
-        hidden = self._layers(schedule, work, starts, tokens, phases)
+        if by_page:
+            attend = ScoredAttention(self._pages, by_page, self._decoder.config, self._ropes)
+            hidden = self._decoder.forward(tokens, phases, attend)
+        else:
+            hidden = self._layers(schedule, work, starts, tokens, phases)
         wanted: list[int] = []
         for part, (_, count) in zip(parts, work, strict=True):
             first = wanted[-1] + 1 if wanted else 0
             wanted += range(first + part.count - 1, first + count)
         rows = self._decoder.logits(hidden[torch.tensor(wanted, device=self._device)])
         logits = torch.split(rows, [1 + len(part.guess) for part in parts])
+        for scored in by_page:
+            scored.give_heat()
         return [_moved_on(*each) for each in zip(parts, logits, starts, strict=True)]
+
+    def _by_page(self, session: Session, count: int) -> ScoredPart:
+        return scored_part(session, count, self._decoder.config.windows, self._device)
 
     def _layers(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.policy import Policy
 from engine.session import Session
 
 
@@ -72,6 +73,8 @@ def chunk_length(session: Session, chunk_tokens: int) -> int:
     waiting, shape = len(session.pending), session.shape
     if session.position < shape.sinks:
         return min(waiting, chunk_tokens, shape.sinks - session.position)
+    if session.policy is Policy.SCORED:  # what is recycled is decided, and kept, where a page ends
+        return min(waiting, chunk_tokens, shape.page_size - shape.offset(session.position))
     limit = min(chunk_tokens, shape.ring_tokens - shape.offset(session.position))
     if waiting <= limit:
         return waiting

@@ -6,9 +6,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
+from engine.heat import ScoredRing
 from engine.policy import Policy
 from engine.types import EngineError, MessageKey, PageId, PageKey, Position, SessionId, Slot
-from engine.window import WindowShape, full_pages, page_bounds, page_edge, window_start
+from engine.window import WindowShape, full_pages, page_bounds, page_edge, table_entry, window_start
 
 NO_PAGE = PageId(-1)
 """A page table entry that was never used."""
@@ -71,6 +72,7 @@ class Session:
     page_keys: what the full pages of the history are known by, from the first on, as far as anybody asked. A full page
         never changes, whatever is appended.
     tail: the image of a page that was not full; of use as long as its tokens are part of the history.
+    ring: which pages are held, if the policy is to score them: then neither `start` nor `told` says anything.
     told: every ring position before this one was reported as evicted, or had left the window where this session begins.
     """
 
@@ -90,6 +92,7 @@ class Session:
     spans: list[MessageSpan] = field(init=False)
     start: Position = field(init=False)
     floor: Position = field(init=False)
+    ring: ScoredRing | None = field(init=False)
     told: Position = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,6 +100,8 @@ class Session:
         self.page_pos = [Position(-1)] * len(self.table)
         self.spans = list(self.messages)
         self.start = self.floor = self.told = Position(self.shape.sinks)
+        entries = range(self.shape.sink_pages, self.shape.quota_pages)
+        self.ring = ScoredRing(entries) if self.policy is Policy.SCORED else None
 
     @property
     def position(self) -> Position:
@@ -115,8 +120,35 @@ class Session:
 
     @property
     def visible_tokens(self) -> int:
-        """Tokens that the last computed token saw: the sinks and [start, position)."""
-        return min(self.position, self.shape.sinks) + max(0, self.position - self.start)
+        """Tokens that the last computed token saw, those of the sinks included."""
+        return min(self.position, self.shape.sinks) + sum(end - first for first, end in self.visible_ranges())
+
+    def visible_ranges(self) -> list[tuple[Position, Position]]:
+        """What the last computed token saw of the ring, oldest first."""
+        if self.ring is None:
+            return [(self.start, self.position)] if self.start < self.position else []
+        ranges: list[tuple[Position, Position]] = []
+        for number in self.ring.live:
+            first, end = page_bounds(self.shape, number)
+            end = min(end, self.position)
+            if ranges and ranges[-1][1] == first:
+                ranges[-1] = ranges[-1][0], end
+            elif first < end:
+                ranges.append((first, end))
+        return ranges
+
+    def entry(self, number: int) -> int:
+        """Index into the page table of a page by its number."""
+        if self.ring is None or number < self.shape.sink_pages:
+            return table_entry(self.shape, number)
+        return self.ring.live[number]
+
+    def place(self, t: Position) -> int:
+        """Index into the page table for the page of position t, which is about to be written."""
+        number = full_pages(self.shape, t)
+        if self.ring is None or number < self.shape.sink_pages:
+            return table_entry(self.shape, number)
+        return self.ring.place(number)
 
     def append(self, key: MessageKey | None, tokens: list[int]) -> None:
         """Append tokens to message `key`, beginning it when the last message is another; None is for the sinks.
@@ -150,7 +182,7 @@ class Session:
         return [self._start(Position(t), boundaries) for t in range(first, end)]
 
     def _start(self, t: Position, boundaries: list[Position]) -> Position:
-        if t < self.shape.sinks:
+        if t < self.shape.sinks or self.policy is Policy.SCORED:
             return Position(self.shape.sinks)
         if self.policy is Policy.TRUNCATE:
             return self.floor
@@ -158,7 +190,7 @@ class Session:
 
     def slot(self, t: Position) -> Slot:
         """Where position t lies, or will lie once its page is its own."""
-        index = self.shape.table_index(t)
+        index = self.entry(full_pages(self.shape, t))
         page = self.table[index] if t < self.position else self.claimed.get(index, self.table[index])
         return Slot(page * self.shape.page_size + self.shape.offset(t))
 
@@ -193,9 +225,11 @@ class Session:
         """
         for t in range(self.position, self.position + count):
             position = Position(t)
-            self.page_pos[self.shape.table_index(position)] = self.shape.page_start(position)
+            self.page_pos[self.entry(full_pages(self.shape, position))] = self.shape.page_start(position)
         self.past.extend(self.pending[:count])
         del self.pending[:count]
+        if self.ring is not None:
+            return self._recycled(self.ring)
         start = max(start, self._pass_floor())
         if start > self.start:
             self.start = start
@@ -204,6 +238,37 @@ class Session:
             return None  # tokens of a chat that came back are computed again; they were reported before
         told, self.told = self.told, start
         return EvictedSpan(told, Position(start - 1), self._ended(told, start))
+
+    def _recycled(self, ring: ScoredRing) -> EvictedSpan | None:
+        number, ring.recycled = ring.recycled, None
+        if number is None:
+            return None
+        self.trim()
+        if number in ring.gone:
+            return None
+        ring.gone.add(number)
+        first, end = page_bounds(self.shape, number)
+        over = [span for span in self._since(first) if span.first < end and span.end <= self.position]
+        lost = tuple(span.key for span in over if not ring.live.keys() & set(self.pages_of(span)))
+        return EvictedSpan(first, Position(end - 1), lost)
+
+    def pages_of(self, span: MessageSpan) -> range:
+        """The numbers of the pages that a message lies in."""
+        return range(full_pages(self.shape, span.first), full_pages(self.shape, Position(span.end - 1)) + 1)
+
+    def tell_on_from(self, before: Session) -> None:
+        """What was told of `before`, whose history this is or is cut from, stays told until it is visible again."""
+        self.told = min(before.told, self.told)
+        if self.ring is not None and before.ring is not None:
+            full = full_pages(self.shape, self.end)  # what lay behind the end of this history is none of its
+            gone = self.ring.gone | {number for number in before.ring.gone if number < full}
+            self.ring.gone = gone - self.ring.live.keys()
+
+    def told_as(self, before: Session) -> None:
+        """What was told of `before` stays told."""
+        self.told = before.told
+        if self.ring is not None and before.ring is not None:
+            self.ring.gone |= before.ring.gone
 
     def _pass_floor(self) -> Position:
         """Once the sinks are computed, the next token is the one at the floor; where the window begins at least."""
@@ -237,7 +302,13 @@ class Session:
 
     def trim(self) -> None:
         """Keep in `spans` only what can still matter to a window."""
-        self.spans = self._since(Position(self.position - 1))
+        last = Position(self.position - 1)
+        if self.ring is not None:
+            held = self.visible_ranges()
+            first = held[0][0] if held else last
+            self.spans = self.messages[bisect_right(self.messages, first, key=lambda span: span.end) :]
+        else:
+            self.spans = self._since(last)
 
     def _since(self, t: Position) -> list[MessageSpan]:
         """The messages that can matter to the window of the token at t, and those after them."""

@@ -9,10 +9,11 @@ from engine.cache.host_tier import HostTier
 from engine.cache.pages import Pages
 from engine.cache.pool import Pool
 from engine.cache.prefix import KnownPage, PrefixCache, page_key, root_key
+from engine.heat import Heat
 from engine.policy import Policy
 from engine.session import NO_PAGE, Session, Tail
 from engine.types import PageId, PageKey, Position
-from engine.window import WindowShape, full_pages, page_bounds, table_entry
+from engine.window import WindowShape, full_pages, page_bounds
 
 
 @dataclass(slots=True)
@@ -26,12 +27,14 @@ class _Lease:
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Where the history [0, end) can be taken up: at `position`. `kept` are (page number, known page) of those that the
-    next tokens see, and of the one before them where it is known; `tail` is the page that is gone on with."""
+    next tokens see, and of the one before them where it is known; `tail` is the page that is gone on with, `heat` the
+    ring's there, if pages are scored."""
 
     kept: list[tuple[int, KnownPage]]
     position: Position
     end: Position
     tail: Tail | None = None
+    heat: Heat | None = None
 
 
 class KvCache:
@@ -70,9 +73,11 @@ class KvCache:
         the host tier holds them."""
         shape, full = session.shape, self._leases[session.id].full
         self.keep_tail(session, session.end)
-        ring = range(max(shape.sink_pages, full - shape.ring_pages), full)
+        ring: Iterable[int] = range(max(shape.sink_pages, full - shape.ring_pages), full)
+        if session.ring is not None:
+            ring = [number for number in session.ring.live if number < full]
         for number in (*ring, *range(min(full, shape.sink_pages))):
-            index, first = table_entry(shape, number), page_bounds(shape, number)[0]
+            index, first = session.entry(number), page_bounds(shape, number)[0]
             seen = number < shape.sink_pages or first >= session.start
             # The page that is being written may lie where the oldest of them lay. What nobody sees and nobody knows
             # is nothing to go on from.
@@ -83,7 +88,7 @@ class KvCache:
     def keep_tail(self, session: Session, end: Position) -> None:
         """Keep an image of the page that the session writes at, for whoever goes on from its history [0, end): as much
         of the page as leaves a token to compute. Nothing when `end` lies further back, or the session holds no page."""
-        if not self.admitted(session) or session.policy is Policy.RECOMPUTE:
+        if not self.admitted(session) or not session.policy.keeps_tails:
             return
         shape, number = session.shape, full_pages(session.shape, session.position)
         first, until = session.held(number)[0], min(session.position, Position(end - 1))
@@ -93,7 +98,7 @@ class KvCache:
         self._touch(session, number)  # what is dropped to make room is others'
         self._keys(session, number)
         session.tail = Tail(until, self._key(session, number, until))
-        self.prefix.keep(session.tail.key, session.tokens(first, until), session.table[table_entry(shape, number)])
+        self.prefix.keep(session.tail.key, session.tokens(first, until), session.table[session.entry(number)])
         self._touch(session, number)
 
     def claim(self, session: Session, count: int) -> None:
@@ -102,7 +107,7 @@ class KvCache:
         prompt may still see what they replace, so it is let go of only by `settle`."""
         shape, home = session.shape, self._leases[session.id].home
         for t in _page_starts(session, count):
-            index = shape.table_index(t)
+            index = session.place(t)
             page, own = session.table[index], PageId(home + index)
             moves_home = count == 1 and page != own and self.pool.is_free(own)
             if page != NO_PAGE and self.pool.holders(page) == 1 and not moves_home:
@@ -130,8 +135,8 @@ class KvCache:
             if first == end:
                 continue
             if number >= kept_pages(self.pages, shape):
-                self.pages.forget(session.table[table_entry(shape, number)])
-            self._know(session, number)
+                self.pages.forget(session.table[session.entry(number)])
+            self._know(session, number, None if session.ring is None else dict(session.ring.heat))
             self.prefix.touch(session.page_keys[: shape.sink_pages])
         lease.full = full_pages(shape, session.position)
 
@@ -146,6 +151,8 @@ class KvCache:
         kept = [(number, page) for number in range(sinks) if (page := self._known(session, number)) is not None]
         if len(kept) < sinks:
             return Resume([], Position(0), end)
+        if session.ring is not None:
+            return self._find_scored(session, kept, until, end)
         newest: list[tuple[int, KnownPage]] = []
         for number in range(until - 1, least - 1, -1):
             # The oldest page of a full ring is recycled by the next token; it is held only for the meter.
@@ -165,6 +172,17 @@ class KvCache:
         if len(newest) == shape.ring_pages:
             newest.pop()  # its place in the ring is the tail's
         return Resume([*kept, *reversed(newest)], tail.end, end, tail)
+
+    def _find_scored(self, session: Session, sinks: list[tuple[int, KnownPage]], until: int, end: Position) -> Resume:
+        """Back to the end of the last page of which the heat is known, as are all pages that the ring held then."""
+        for number in range(until - 1, session.shape.sink_pages - 1, -1):
+            last = self._known(session, number)
+            if last is None or last.heat is None:
+                continue
+            held = [(n, page) for n in sorted(last.heat) if (page := self._known(session, n)) is not None]
+            if len(held) == len(last.heat):
+                return Resume([*sinks, *held], page_bounds(session.shape, number)[1], end, heat=last.heat)
+        return Resume(sinks, Position(session.shape.sinks), end)
 
     def resume(self, before: Session, found: Resume) -> Session:
         """Admit a session with the history that `found` was found for, up to `found.position` computed. `before`, whose
@@ -186,14 +204,16 @@ class KvCache:
             raise
         lease, shape = self._leases[session.id], session.shape
         lease.full = full_pages(shape, found.position)
+        if session.ring is not None and found.heat is not None:
+            session.ring.take_up(found.heat, lease.full)
         missing = [(number, known) for number, known in found.kept if known.page is None]
         for number, known in found.kept:
-            index = table_entry(shape, number)
+            index = session.entry(number)
             session.page_pos[index] = page_bounds(shape, number)[0]
             if known.page is not None:
                 session.table[index] = known.page
         for number, _ in missing:
-            index = table_entry(shape, number)
+            index = session.entry(number)
             session.table[index] = self.pool.take(PageId(lease.home + index))
             if number < kept_pages(self.pages, shape):
                 self.pages.begin(session.table[index])
@@ -254,12 +274,12 @@ class KvCache:
         parent = keys[number - 1] if number else root_key(self._model, session.policy, session.shape)
         return page_key(parent, session.tokens(first, end), session.starts_within(first, end))
 
-    def _know(self, session: Session, number: int) -> None:
-        """A full page that the session holds may be found, and has an image."""
+    def _know(self, session: Session, number: int, heat: Heat | None = None) -> None:
+        """A full page that the session holds may be found, and has an image; `heat` was the ring's at its end."""
         first, end = session.held(number)
         if first < end and (number < session.shape.sink_pages or session.policy is not Policy.RECOMPUTE):
             key = self._keys(session, number + 1)[number]
-            self.prefix.add(key, session.tokens(first, end), session.table[table_entry(session.shape, number)])
+            self.prefix.add(key, session.tokens(first, end), session.table[session.entry(number)], heat)
 
     def _known(self, session: Session, number: int) -> KnownPage | None:
         key = session.page_keys[number]
@@ -295,6 +315,9 @@ def _page_starts(session: Session, count: int) -> list[Position]:
 
 def _see_again(session: Session, found: Resume) -> None:
     """The window of the last computed token, as far as its pages came back."""
+    if session.ring is not None:
+        session.trim()
+        return
     last = Position(found.position - 1)
     if last < session.shape.sinks:
         return

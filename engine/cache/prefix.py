@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from engine.cache.host_tier import HostTier, ImageId
+from engine.heat import Heat
 from engine.policy import Policy
 from engine.types import PageId, PageKey
 from engine.window import WindowShape
@@ -40,11 +41,15 @@ def page_key(parent: PageKey, tokens: Sequence[int], starts: Sequence[int]) -> P
 @dataclass(slots=True)
 class KnownPage:
     """A full page: where it lies on the device, and where its image is. One of the two is always there. Of a page that
-    was not full when its chat was swapped out there is only the image, and fewer tokens."""
+    was not full when its chat was swapped out there is only the image, and fewer tokens.
+
+    `heat` is that of the ring as this page became full, if the policy is to score pages.
+    """
 
     tokens: tuple[int, ...]
     page: PageId | None
     image: ImageId | None
+    heat: Heat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +85,11 @@ class PrefixCache:
         """Images that can be held at most."""
         return self._host.capacity
 
-    def add(self, key: PageKey, tokens: Sequence[int], page: PageId) -> None:
+    def add(self, key: PageKey, tokens: Sequence[int], page: PageId, heat: Heat | None = None) -> None:
         """A page has become full: know it, and keep its image when there is room for any."""
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = KnownPage(tuple(tokens), page, None)
+            known = self._known[key] = KnownPage(tuple(tokens), page, None, heat)
             self._resident[page] = key
         elif known.page is None:
             self.on_device(key, page)

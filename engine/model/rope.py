@@ -20,7 +20,7 @@ from engine.types import Position
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Cosines and signed sines of some positions, float32, each `[tokens, 1, rotated dimensions]`.
+    """Cosines and signed sines of some positions, float32, each `[tokens, 1, rotated dimensions]`, or of some turns.
 
     The halves of what is rotated are paired, so the cosines stand there twice and the first half's sines are negated:
     a rotation is then two products and one roll.
@@ -96,10 +96,20 @@ class Rope:
             torch.cat((-sin, sin), dim=-1)[:, None].to(self._device),
         )
 
+    def turned_back(self, by: Sequence[int]) -> Rotation:
+        """Rotations by so many positions backwards, of what is rotated, and so scaled, already: cosines and sines
+        `[turns, 1, 1, rotated dimensions]`."""
+        angles = -torch.outer(torch.tensor(by, dtype=torch.float64), self._inverse)[:, None, None]
+        cos, sin = angles.cos().float(), angles.sin().float()
+        return Rotation(
+            torch.cat((cos, cos), dim=-1).to(self._device),
+            torch.cat((-sin, sin), dim=-1).to(self._device),
+        )
+
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate `x` `[tokens, heads, head_dim]`; halves are paired, as in Hugging Face's checkpoints. Dimensions after
-    those that are rotated stay as they are."""
+    """Rotate `x` `[..., tokens, heads, head_dim]`; halves are paired, as in Hugging Face's checkpoints. Dimensions
+    after those that are rotated stay as they are."""
     dims = rotation.cos.shape[-1]
     wide = x[..., :dims].float()
     turned = (wide * rotation.cos + wide.roll(dims // 2, -1) * rotation.sin).to(x.dtype)

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
+from engine.look import visible_positions
 from engine.model.load import LoadedModel
 from engine.runner import Computed, EagerRunner
 from engine.scheduler import schedule
 from engine.session import Session
-from engine.types import MessageKey, PageId, Position, SessionId
+from engine.types import MessageKey, PageId, SessionId
 from engine.window import WindowShape
 
 
@@ -50,8 +51,7 @@ def seen_slots(pages: Pages, sessions: list[Session], known: Iterable[PageId]) -
     keep = torch.zeros(pages.count * pages.page_size, dtype=torch.bool)
     keep.view(pages.count, pages.page_size)[list(known)] = True
     for s in sessions:
-        visible = [*range(min(s.position, s.shape.sinks)), *range(s.start, s.position)]
-        keep[[s.slot(Position(t)) for t in visible]] = True
+        keep[[s.slot(t) for t in visible_positions(s)]] = True
     return keep.view(pages.count, pages.page_size)
 
 

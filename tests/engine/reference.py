@@ -118,8 +118,12 @@ def reference_logits(
     message_starts: list[int],
     packing: Packing | None = None,
     see: Callable[[int], list[int]] | None = None,
+    noted: Tensor | None = None,
 ) -> Tensor:
-    """Logits at every position, float32 `[tokens, vocab]`. What a token sees is `visible`, or else what `see` says."""
+    """Logits at every position, float32 `[tokens, vocab]`. What a token sees is `visible`, or else what `see` says.
+
+    Attention weights, summed over layers and heads, are added to `noted` `[query, key]`.
+    """
     config, count = model.config, len(tokens)
     # places[t, n]: where key n stands inside the cache that query t looks at, -1 where it is not in there.
     places = torch.full((count, count), -1)
@@ -137,7 +141,10 @@ def reference_logits(
             unseen = unseen | (own[:, None] - places >= native)
         around = hasattr(layer, "pre_feedforward_layernorm")
         back = None if packing is None else partial(packing.back, index)
-        attended = _attention(layer.self_attn, layer.input_layernorm(hidden), places, unseen, inverse, exact, back)
+        normed = layer.input_layernorm(hidden)
+        # YaRN: whatever is rotated is also lengthened.
+        longer = 1.0 if inverse is None else getattr(model.model.rotary_emb, "attention_scaling", 1.0)
+        attended = _attention(layer.self_attn, normed, places, unseen, inverse, longer, exact, back, noted)
         hidden = hidden + (layer.post_attention_layernorm(attended) if around else attended)
         if around:
             hidden = hidden + layer.post_feedforward_layernorm(layer.mlp(layer.pre_feedforward_layernorm(hidden)))
@@ -152,8 +159,10 @@ def _attention(
     places: Tensor,
     unseen: Tensor,
     inverse: Tensor | None,
+    longer: float,
     exact: Tensor,
     back: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] | None,
+    noted: Tensor | None,
 ) -> Tensor:
     """`exact` `[query, key]` says where a key and its value are those that were computed; elsewhere they are `back`."""
     count, dim, group = len(x), attention.head_dim, attention.num_key_value_groups
@@ -162,7 +171,7 @@ def _attention(
     v = attention.v_proj(x).view(count, -1, dim)
     if hasattr(attention, "q_norm"):
         q, k = attention.q_norm(q), attention.k_norm(k)
-    queries = q if inverse is None else _rotate(q, places.diagonal(), inverse)
+    queries = longer**2 * (q if inverse is None else _rotate(q, places.diagonal(), inverse))
     pairs = [(k, v, exact)] if back is None else [(k, v, exact), (*back(k, v, inverse), ~exact)]
     rows = []
     for some, at, away, first in zip(
@@ -176,6 +185,8 @@ def _attention(
             scores += products * of[first : first + 64, None]
         scores = _capped(scores, getattr(attention, "attn_logit_softcapping", None))
         weights = scores.masked_fill(away[:, None], -math.inf).softmax(-1)
+        if noted is not None:
+            noted[first : first + 64] += weights.sum(1)
         mixed = [
             torch.einsum("thn,nhd->thd", weights * of[first : first + 64, None], values.repeat_interleave(group, dim=1))
             for _, values, of in pairs

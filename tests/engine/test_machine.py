@@ -28,12 +28,13 @@ from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TextDelta, TokensEvicted
 from engine.policy import Policy
 from engine.sampling.params import SamplingParams
-from engine.session import Session
+from engine.session import EvictedSpan, Session
 from engine.sinks import PinnedMessage, Role
 from engine.types import EngineError, MessageKey, PoolFullError, QuotaError, SessionId
 from engine.window import WindowShape
 from tests.engine.helpers import one_sentence, poison
 from tests.engine.reference import Packing, reference_logits, visible, visible_after
+from tests.engine.reference_scored import scored_reference
 from tests.engine.tiny import Tiny
 
 # Logits of two float32 paths differ by less. A packed value that lies between two levels may fall to either side.
@@ -61,6 +62,9 @@ CONFIGS = [
     ),
     EngineConfig(96, page_size=8, sessions=2, chunk_tokens=100, host_bytes=20_000, kv_format=KvFormat.K8V4),
     EngineConfig(72, page_size=4, sessions=3, chunk_tokens=16, host_bytes=50_000, kv_format=KvFormat.TQ3),
+    EngineConfig(64, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, policy=Policy.SCORED),
+    EngineConfig(72, page_size=8, sessions=3, chunk_tokens=5, host_bytes=20_000, policy=Policy.SCORED),
+    EngineConfig(32, page_size=1, sessions=1, chunk_tokens=1, guess_tokens=3, policy=Policy.SCORED),
     EngineConfig(64, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, policy=Policy.TRUNCATE),
     EngineConfig(80, page_size=8, sessions=2, guess_tokens=3, kv_format=KvFormat.INT8, policy=Policy.TRUNCATE),
     EngineConfig(56, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, policy=Policy.RECOMPUTE),
@@ -101,8 +105,14 @@ class Chat:
     reading: Priority | None = None
     next_evicted: int = 0
     gone: list[str] = field(default_factory=list)
+    told: set[int] = field(default_factory=set)
     seen: Session | None = None
     seen_at: int = 0
+
+    @property
+    def pinned_keys(self) -> set[str]:
+        """Of the messages among the sinks."""
+        return {message.key for message in self.pinned}
 
     @property
     def turn(self) -> int | None:
@@ -334,6 +344,8 @@ class EngineMachine(RuleBasedStateMachine):
     def seen(self, event: EngineEvent) -> None:
         chat = self.chats[event.session]
         match event:
+            case TokensEvicted(session, span) if self.engine.config.policy is Policy.SCORED:
+                self.seen_scored(session, chat, span)
             case TokensEvicted(session, span):
                 assert span.first == chat.next_evicted
                 assert span.last >= span.first
@@ -358,6 +370,19 @@ class EngineMachine(RuleBasedStateMachine):
                 self.finished(event, chat, chat.running)
                 chat.said.append(PinnedMessage(chat.running.key, Role.ANSWER, event.text))
                 chat.running = None
+
+    def seen_scored(self, session: SessionId, chat: Chat, span: EvictedSpan) -> None:
+        """Pages go in any order; none of their positions is visible any more, or was told while it was not."""
+        positions = set(range(span.first, span.last + 1))
+        self.take_up_told(session, positions)
+        assert positions
+        assert positions.isdisjoint(chat.told)
+        chat.told |= positions
+        visible = set(self.engine.visible_positions(session))
+        keys = [key for key in self.keys_before(session, len(self.history[session])) if key not in chat.pinned_keys]
+        here = [key for key in keys if positions & (at := self.places(session, key)) and not at & visible]
+        position = self.engine.window(session).position
+        assert list(span.messages) == [key for key in here if max(self.places(session, key)) < position]
 
     def finished(self, event: AnswerFinished, chat: Chat, running: Running) -> None:
         history = self.history[event.session]
@@ -385,15 +410,21 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check_draws(self, event: AnswerFinished, tokens: list[int], written: int, running: Running, chat: Chat) -> None:
         want = self.logits(event.session, tokens, len(tokens) - written - 1)
+        if not want:
+            return
         for t in range(len(tokens) - written, len(tokens)):
             assert self.may_draw(want[t - 1], tokens[t], running.params)
         if event.reason is FinishReason.STOP and not running.params.stop:
             assert any(self.may_draw(want[len(tokens) - 1], stop, running.params) for stop in SOME_STOPS)
 
     def logits(self, session: SessionId, tokens: list[int], first: int) -> dict[int, torch.Tensor]:
-        """The reference's logits at the positions from `first` on."""
+        """The reference's logits at the positions from `first` on; none where two pages are as good as equal."""
         chat = self.engine._chats[session].session
         shape, starts = chat.shape, self.message_starts(session)
+        if self.engine.config.policy is Policy.SCORED:
+            sizes = {"sinks": shape.sinks, "page": shape.page_size, "ring": shape.ring_pages}
+            scored = scored_reference(self.tiny.theirs, tokens, **sizes)
+            return dict(enumerate(scored.logits)) if scored.margin > 1e-4 else {}
         windows: dict[int, int | None]
         match self.engine.config.policy:
             case Policy.ROUND_ROBIN:
@@ -458,10 +489,6 @@ class EngineMachine(RuleBasedStateMachine):
             assert window.visible_tokens == window.position - window.evicted
             assert window.visible_tokens == len(self.engine.visible_positions(session))
             assert window.visible_tokens <= window.quota_tokens <= self.engine.config.quota_tokens
-            told = window.evicted <= chat.next_evicted - chat.sinks
-            assert told or self.came_back(session), (
-                "what left the window when a chat came back is told with its next token"
-            )
             assert window.position <= len(self.history[session])
             assert window.until_eviction >= 0
             pinned, ring = window.messages[1 : len(chat.pinned) + 1], window.messages[len(chat.pinned) + 1 :]
@@ -471,12 +498,28 @@ class EngineMachine(RuleBasedStateMachine):
             assert set(self.engine.whole_messages(session, 5)) >= {message.key for message in chat.pinned}
             assert all(0 < message.visible <= message.total and not message.pinned for message in ring)
             shown = {message.key for message in ring}
-            gone = self.keys_before(session, chat.sinks + window.evicted)
-            assert shown.isdisjoint(gone)
-            assert set(gone) <= set(chat.gone) or not told
-            computed = {key for key, _ in self.history[session][: window.position] if key is not None}
-            if window.position > chat.sinks + window.evicted:  # else nothing of the ring is computed yet
-                assert shown | set(gone) == computed
+            if self.engine.config.policy is Policy.SCORED:
+                self.told_adds_up(session, chat, shown)
+            else:
+                self.told_in_order_adds_up(session, chat, shown)
+
+    def told_in_order_adds_up(self, session: SessionId, chat: Chat, shown: set[MessageKey | None]) -> None:
+        window = self.engine.window(session)
+        told = window.evicted <= chat.next_evicted - chat.sinks
+        assert told or self.came_back(session), "what left the window when a chat came back is told with its next token"
+        gone = self.keys_before(session, chat.sinks + window.evicted)
+        assert shown.isdisjoint(gone)
+        assert set(gone) <= set(chat.gone) or not told
+        computed = {key for key, _ in self.history[session][: window.position] if key is not None}
+        if window.position > chat.sinks + window.evicted:  # else nothing of the ring is computed yet
+            assert shown | set(gone) == computed
+
+    def told_adds_up(self, session: SessionId, chat: Chat, shown: set[MessageKey | None]) -> None:
+        self.take_up_told(session, set())
+        visible = set(self.engine.visible_positions(session))
+        assert set(range(chat.sinks, self.engine.window(session).position)) - visible <= chat.told
+        seen = {key for t, (key, _) in enumerate(self.history[session]) if t in visible and t >= chat.sinks}
+        assert shown == seen
 
     # --- helpers ---
 
@@ -505,6 +548,9 @@ class EngineMachine(RuleBasedStateMachine):
         end = chat.sinks if after is None else len(keys) - keys[::-1].index(after)
         self.history[other] = history[:end]
         self.chats[other].said = [said for said in chat.said if said in chat.pinned or said.key in keys[:end]]
+        shape = self.engine._chats[other].session.shape
+        full = end - (end - shape.sinks) % shape.page_size
+        self.chats[other].told = {t for t in chat.told if t < full and other == session}
         left = self.window_begins(other)
         told = self.chats[other].next_evicted if other == session else left
         self.chats[other].next_evicted = min(told, left)
@@ -516,6 +562,21 @@ class EngineMachine(RuleBasedStateMachine):
         if chat.seen is not now:
             chat.seen, chat.seen_at = now, now.position
         return now.position == chat.seen_at
+
+    def take_up_told(self, session: SessionId, now: set[int]) -> None:
+        """Once a chat came back, what is visible may be told again, and what is not, but for `now`, was told, or had
+        left where the chat begins."""
+        chat = self.chats[session]
+        if chat.seen is self.engine._chats[session].session:
+            return
+        self.came_back(session)
+        visible = set(self.engine.visible_positions(session))
+        gone = set(range(chat.sinks, self.engine.window(session).position)) - visible - now
+        chat.told = (chat.told | gone) - visible
+
+    def places(self, session: SessionId, key: str) -> set[int]:
+        """The positions of a message."""
+        return {t for t, (of, _) in enumerate(self.history[session]) if of == key}
 
     def window_begins(self, session: SessionId) -> int:
         """Where the ring part of the newest token's window begins."""
