@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -14,14 +15,7 @@ from engine.cache.kv_cache import KvCache
 from engine.cache.packed import pages_for
 from engine.chat import Chat
 from engine.config import EngineConfig
-from engine.events import (
-    AnswerFinished,
-    EngineEvent,
-    FinishReason,
-    PromptRead,
-    TokensEvicted,
-    WindowState,
-)
+from engine.events import AnswerFinished, EngineEvent, FinishReason, PromptRead, TokensEvicted, WindowState
 from engine.look import visible_positions, whole_messages, window_state
 from engine.model.load import LoadedModel
 from engine.policy import Policy
@@ -35,6 +29,8 @@ from engine.sinks import PinnedMessage, rendered, shape_beside
 from engine.stats import EngineStats
 from engine.text.template import Piece
 from engine.types import EngineError, MessageKey, Position, SessionId
+
+_log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -59,6 +55,8 @@ class Engine:
             quota_pages=config.quota_pages,
             host_images=config.host_bytes // self.pages.page_bytes,
         )
+        if config.policy is Policy.SCORED and model.device.type == "cuda":
+            _log.warning("scored pages are read by plain torch on a GPU: slower than the kernel for the other policies")
         self._runner = EagerRunner(model.decoder, self.pages, model.device)
         self._constraints = Constraints(model.tokenizer, shape.vocab, model.stop_ids)
         self._chats: dict[SessionId, Chat] = {}

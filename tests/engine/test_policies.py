@@ -172,6 +172,40 @@ def test_truncate_finds_pages_under_the_same_floor_again(tiny: Tiny) -> None:
             torch.testing.assert_close(logits, said[t], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("host_bytes", [0, 1 << 22])
+def test_scored_pages_are_taken_up_as_they_were(tiny: Tiny, host_bytes: int) -> None:
+    """Also those that were recycled since; without images all is computed again, and the same pages go."""
+    logged = Logged(tiny, Policy.SCORED, sessions=2, host_bytes=host_bytes)
+    session = talk(logged, 9)
+    said = {t: logits for (_, t), logits in logged.logits.items()}
+    assert logged.engine.window(session).evicted > 96
+    for key in ("q9", "q6"):
+        logged.engine.rewind(session, MessageKey(key))
+        first, child = len(logged.history(session)), logged.engine.fork(session, MessageKey(key))
+        for chat in (session, child):
+            assert logged.engine.unread(chat) <= PAGE or not host_bytes
+            logged.answer(chat)
+            new = {t: logits for (of, t), logits in logged.logits.items() if of == chat and t >= first}
+            assert len(new) >= 9
+            for t in sorted(new)[:9]:
+                torch.testing.assert_close(new[t], said[t], atol=1e-4, rtol=1e-4)
+        logged.engine.close_session(child)
+
+
+def test_scored_names_as_whole_what_is_sure_to_stay(tiny: Tiny) -> None:
+    logged = Logged(tiny, Policy.SCORED)
+    session = logged.engine.open_session("be brief")
+    for number in range(9):
+        ahead = len("<user\nzz>\n<assistant\n")
+        whole = logged.engine.whole_messages(session, ahead)
+        logged.say(session, "zz")
+        logged.answer(session, most=1)
+        shown = {m.key for m in logged.engine.window(session).messages if m.visible == m.total}
+        assert set(whole) <= shown
+    assert whole
+    assert logged.engine.window(session).evicted > 96
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[WindowShape, list[Position], Position, int]:
     shape = WindowShape(draw(st.integers(1, 9)), draw(st.integers(1, 20)), draw(st.integers(2, 7)))
