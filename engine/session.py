@@ -248,7 +248,7 @@ class Session:
             return None
         ring.gone.add(number)
         first, end = page_bounds(self.shape, number)
-        over = [span for span in self._since(first) if span.first < end and span.end <= self.position]
+        over = [span for span in self._since(first) if span.first < end and first < span.end <= self.position]
         lost = tuple(span.key for span in over if not ring.live.keys() & set(self.pages_of(span)))
         return EvictedSpan(first, Position(end - 1), lost)
 

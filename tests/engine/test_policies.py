@@ -195,7 +195,7 @@ def test_scored_pages_are_taken_up_as_they_were(tiny: Tiny, host_bytes: int) -> 
 def test_scored_names_as_whole_what_is_sure_to_stay(tiny: Tiny) -> None:
     logged = Logged(tiny, Policy.SCORED)
     session = logged.engine.open_session("be brief")
-    for number in range(9):
+    for _ in range(9):
         ahead = len("<user\nzz>\n<assistant\n")
         whole = logged.engine.whole_messages(session, ahead)
         logged.say(session, "zz")
