@@ -143,7 +143,13 @@ def test_a_pinned_message_is_there_however_far_back_it_was_said(model: LoadedMod
     assert window.messages[1].visible == window.messages[1].total == len("<user\nthe text of q0>\n")
     tail = chats.request("c", path[-4:])
     again = replace(tail, chat=ChatId("reopened"), pinned=chats.request("c", path, pinned=("q0",)).pinned)
-    assert "the text of q0" in chats.text(chats.book.prepare(again, frozenset()))
+    pinned = chats.book.prepare(again, frozenset())
+    assert "the text of q0" in chats.text(pinned)
+    unpinned = chats.book.prepare(replace(again, pinned=()), frozenset())
+    assert "the text of q0" not in chats.text(unpinned)
+    assert chats.read(unpinned) == path[-3:]
+    assert "the text of q0" not in chats.text(chats.book.prepare(replace(tail, chat=ChatId("fork")), frozenset()))
+    assert chats.text(chats.book.prepare(again, frozenset())).count("the text of q0") == 1
 
 
 def test_too_many_pins_are_refused_and_the_chat_stays_as_it_was(model: LoadedModel) -> None:
