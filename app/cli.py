@@ -47,7 +47,7 @@ def _version(wanted: bool) -> None:
 def main_options(
     context: typer.Context,
     model: Annotated[str | None, typer.Option(help="starter, a .gguf file, a model folder or a hub id.")] = None,
-    weights: Annotated[str | None, typer.Option(help="full, int8 or int4: how the weights are held.")] = None,
+    weights: Annotated[str | None, typer.Option(help="auto, full, int8 or int4: how the weights are held.")] = None,
     window: Annotated[int | None, typer.Option(help="The quota of a chat's window, in tokens.")] = None,
     kv_format: Annotated[
         str | None, typer.Option(help="How full pages are kept: auto, int8, k8v4, int4 or tq3.")

@@ -169,9 +169,10 @@ class Settings:
 
     model: str = _option("starter", TEXT, 'The model: "starter", a GGUF file, a model folder or a hub id.')
     weights: str = _option(
-        "full",
-        _matching(r"full|int8|int4", "full, int8 or int4"),
-        "How the model's weights are held: as it runs, or quantised to 8 or 4 bits when it is loaded.",
+        "auto",
+        _matching(r"auto|full|int8|int4", "auto, full, int8 or int4"),
+        "How the model's weights are held: auto as its file holds them where nothing is lost by it (a CPU, and Q4_1 or "
+        "Q8_0), full as it runs, or quantised to 8 or 4 bits when it is loaded.",
     )
     window_tokens: int = _option(
         2048,

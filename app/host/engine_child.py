@@ -33,6 +33,8 @@ WINDOW_SECONDS = 0.25
 """The meter is told at most this often while text streams."""
 TEMPLATE_TOKENS = 16
 """What a chat template writes around a question and before an answer, generously."""
+AS_THE_FILE = "auto"
+"""What the option `weights` says for no form in particular."""
 NICENESS = 5
 """The engine yields to the screen when both want the same core."""
 
@@ -99,7 +101,7 @@ class EngineChild:
         began = time.perf_counter()
         torch.set_num_threads(options.threads)
         device = pick_device(options.device)
-        form = WeightForm(options.weights)
+        form = None if options.weights == AS_THE_FILE else WeightForm(options.weights)
         opened = open_model(Path(options.model), device=device, dtype=pick_dtype(device), form=form)
         kv_format = KvFormat(options.kv_format)
         config = EngineConfig(

@@ -47,7 +47,7 @@ class EngineOptions:
     host_bytes: int
     guess_tokens: int
     thinking: bool = False
-    weights: str = "full"
+    weights: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

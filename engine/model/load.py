@@ -20,6 +20,7 @@ from engine.model.weights.keep import Counter, Keeper
 from engine.text.template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, from_folder, from_gguf
 from engine.types import EngineError, ModelFileError
+from kernels.cpu.ready import compile_in_background, on_disk
 
 # End-of-turn tokens that checkpoints' generation configs leave out now and then (llama3 #224: talks for ever).
 _END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "</s>")
@@ -89,17 +90,21 @@ def pick_dtype(device: torch.device) -> torch.dtype:
 
 
 def open_model(
-    path: Path, *, device: torch.device, dtype: torch.dtype, form: WeightForm = WeightForm.FULL
+    path: Path, *, device: torch.device, dtype: torch.dtype, form: WeightForm | None = WeightForm.FULL
 ) -> OpenedModel:
     """Open one GGUF file or a Hugging Face folder, whose weights will run in `dtype` and be held in `form`.
 
+    None holds them as the file does where the CPU's kernels can without loss (Q4_1, Q8_0), else in full. On a machine
+    where the kernels are not compiled yet that begins in the background, and the weights are held in full this once:
+    without kernels a token would have to unpack all of them.
+
     Raises ModelFileError or UnsupportedModelError with a sentence that names the file's own values.
     """
-    keeper = Keeper(device, dtype, form)
     if path.is_dir():
-        return _from_folder(path, keeper)
+        return _from_folder(path, Keeper(device, dtype, form or WeightForm.FULL))
     if path.suffix.lower() == ".gguf":
-        return _from_gguf(path, keeper)
+        file = GgufFile(path)
+        return _from_gguf(file, Keeper(device, dtype, form or _own_form(file, device, dtype)))
     raise ModelFileError(f"{path} is neither a .gguf file nor a model folder")
 
 
@@ -108,15 +113,22 @@ def load_model(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    form: WeightForm = WeightForm.FULL,
+    form: WeightForm | None = WeightForm.FULL,
     on_layer: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> LoadedModel:
     """`open_model` and `OpenedModel.load` in one."""
     return open_model(path, device=device, dtype=dtype, form=form).load(on_layer)
 
 
-def _from_gguf(path: Path, keeper: Keeper) -> OpenedModel:
-    file = GgufFile(path)
+def _own_form(file: GgufFile, device: torch.device, dtype: torch.dtype) -> WeightForm:
+    form = file.form()
+    if form is WeightForm.FULL or device.type != "cpu" or dtype != torch.float32:
+        return WeightForm.FULL
+    compile_in_background()
+    return form if on_disk() else WeightForm.FULL
+
+
+def _from_gguf(file: GgufFile, keeper: Keeper) -> OpenedModel:
     config, parts = file.config(), file.tokenizer()
     tokenizer = from_gguf(parts)
     template = ChatTemplate(parts.template, bos=_text(tokenizer, tokenizer.bos), eos=_text(tokenizer, tokenizer.eos))

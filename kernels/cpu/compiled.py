@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numba
 import platformdirs
+from llvmlite import binding
 from numba.core import config
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -17,6 +18,10 @@ _FOLDER = Path(__file__).parent
 # Numba looks at the time of the file that a kernel stands in, not of those that it calls: a digest of all of them.
 _digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_FOLDER.glob("*.py")))).hexdigest()[:16]
 config.CACHE_DIR = str(Path(config.CACHE_DIR or platformdirs.user_cache_dir("aios-chat")) / "kernels" / _digest)
+
+_cpu = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+MARK = Path(config.CACHE_DIR) / f"compiled-{hashlib.sha256(_cpu.encode()).hexdigest()[:16]}"
+"""A file that is there once all kernels were compiled for this processor."""
 
 # Sums may be reordered and products fused, as any vector code does; NaN and infinity keep their meaning, so that a
 # damaged weight is seen in the logits.

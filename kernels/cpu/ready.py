@@ -9,6 +9,7 @@ import threading
 
 import torch
 
+from kernels.cpu.compiled import MARK
 from kernels.cpu.decode_layers import DecodeLayers, LayerParts, Window
 from kernels.cpu.packed_linear import packed_linear, packed_rows
 from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight, empty
@@ -16,6 +17,11 @@ from kernels.cpu.team import Team
 
 _log = logging.getLogger(__name__)
 _compiled, _begun = threading.Event(), threading.Event()
+
+
+def on_disk() -> bool:
+    """True when an earlier start compiled the kernels, so that they will be there before a model is."""
+    return MARK.exists()
 
 
 def compiled() -> bool:
@@ -58,6 +64,10 @@ def _compile() -> None:
         _log.warning("the CPU kernels cannot be compiled here (%s); plain torch is used instead", error)
         return
     _compiled.set()
+    try:
+        MARK.touch()
+    except OSError as error:
+        _log.warning("the CPU kernels are compiled anew at every start: %s cannot be written (%s)", MARK, error)
 
 
 def _nothing(rows: int, columns: int) -> PackedWeight:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.model.config import ModelConfig, Norms
 from engine.model.families import Family
+from engine.model.linear import WeightForm
 from engine.model.weights.assemble import ExpertNames, TensorNames, TensorSource, row_ranges
 from engine.model.weights.gguf_config import family_of, read_config
 from engine.model.weights.gguf_reader import FastReader, UnknownTypeError
@@ -130,6 +131,16 @@ class GgufFile:
         if name not in self._tensors:
             raise ModelFileError(f"{self.path.name} lacks the tensor '{name}'; fetch it again or take another file")
         return self._tensors[name]
+
+    def form(self) -> WeightForm:
+        """The form that holds the file's own numbers without loss, where there is one: 4 bits for Q4_1, 8 for Q8_0."""
+        matrices = {name: tensor.tensor_type for name, tensor in self._tensors.items() if len(tensor.shape) > 1}
+        layers = {kind for name, kind in matrices.items() if name.startswith("blk.")}
+        ends = {kind for name, kind in matrices.items() if not name.startswith("blk.")}
+        if ends != {GGMLQuantizationType.Q8_0}:
+            return WeightForm.FULL
+        forms = {GGMLQuantizationType.Q4_1: WeightForm.INT4, GGMLQuantizationType.Q8_0: WeightForm.INT8}
+        return forms.get(layers.pop(), WeightForm.FULL) if len(layers) == 1 else WeightForm.FULL
 
     def has(self, name: str) -> bool:
         """Whether the file holds a tensor of this name."""
