@@ -94,10 +94,7 @@ class Reader:
             self._runner.run(planned)
             self._cache.settle(self._session)
             for t, row in enumerate(self._decoder.read.pop(), first):
-                if self._policy is Policy.RECOMPUTE:
-                    self.logits[t] = row
-                else:
-                    self.logits.setdefault(t, row)
+                self.logits.setdefault(t, row)
 
 
 @dataclass(frozen=True, slots=True)
