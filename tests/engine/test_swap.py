@@ -15,6 +15,7 @@ from engine.cache.prefix import PrefixCache
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished
+from engine.heat import Heat
 from engine.sampling.params import SamplingParams
 from engine.types import MessageKey, PageId, PageKey, SessionId
 from tests.engine.test_cache import GREEDY, PAGE, answer, keys, run, talk, turn, wipe
@@ -150,9 +151,9 @@ def test_what_is_known_by_a_key_is_always_the_same(tiny: Tiny, images: int, monk
         both = now.isfinite() & before.isfinite()  # what had left the window when the page became full is poisoned
         torch.testing.assert_close(now[both], before[both], rtol=0, atol=1e-4)
 
-    def added(cache: PrefixCache, key: PageKey, tokens: Sequence[int], page: PageId) -> None:
+    def added(cache: PrefixCache, key: PageKey, tokens: Sequence[int], page: PageId, heat: Heat | None) -> None:
         same(key, tokens, page)
-        add(cache, key, tokens, page)
+        add(cache, key, tokens, page, heat)
 
     def kept(cache: PrefixCache, key: PageKey, tokens: Sequence[int], page: PageId) -> None:
         same(key, tokens, page)
