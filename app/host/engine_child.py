@@ -323,3 +323,6 @@ def sampling_params(sampling: Sampling) -> SamplingParams:
 if __name__ == "__main__":
     os.nice(NICENESS)
     EngineChild(Channel.from_arguments()).run()
+    # Nothing is left to do, and the kernels may still be being compiled: an orderly exit would wait for that.
+    logging.shutdown()
+    os._exit(0)

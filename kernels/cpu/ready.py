@@ -36,10 +36,11 @@ def wait_compiled(timeout: float) -> bool:
 
 
 def compile_in_background() -> None:
-    """Begin to compile, once; returns at once."""
+    """Begin to compile, once; returns at once. The process cannot end meanwhile, but by `os._exit`: taken down under
+    the compiler it would abort."""
     if not _begun.is_set():
         _begun.set()
-        threading.Thread(target=_compile, name="kernels-compile", daemon=True).start()
+        threading.Thread(target=_compile, name="kernels-compile").start()
 
 
 def _compile() -> None:

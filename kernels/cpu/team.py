@@ -59,11 +59,15 @@ class Team:
         self.threads = threads
         self._counters = np.zeros((1 + PHASES, _APART), np.int64)
         self._queues: list[SimpleQueue[tuple[Job, tuple[Any, ...]] | None]] = []
+        helpers = []
         for me in range(1, threads):
             queue: SimpleQueue[tuple[Job, tuple[Any, ...]] | None] = SimpleQueue()
             self._queues.append(queue)
-            threading.Thread(target=_serve, args=(queue, me, threads), name=f"kernels-{me}", daemon=True).start()
-        weakref.finalize(self, _dismiss, self._queues)
+            helpers.append(
+                threading.Thread(target=_serve, args=(queue, me, threads), name=f"kernels-{me}", daemon=True)
+            )
+            helpers[-1].start()
+        weakref.finalize(self, _dismiss, self._queues, helpers)
 
     def run(self, job: Job, phases: int, *args: Any) -> None:
         """Run `job`, which claims its work in so many phases, to its end."""
@@ -92,6 +96,11 @@ def _serve(queue: SimpleQueue[tuple[Job, tuple[Any, ...]] | None], me: int, thre
         job(address, me, threads, *args)
 
 
-def _dismiss(queues: list[SimpleQueue[tuple[Job, tuple[Any, ...]] | None]]) -> None:
+def _dismiss(queues: list[SimpleQueue[tuple[Job, tuple[Any, ...]] | None]], helpers: list[threading.Thread]) -> None:
     for queue in queues:
         queue.put(None)
+    # A thread that comes back from a compiled function to an interpreter which is being taken down ends the process
+    # with SIGABRT (seen in 6 of 25 exits right after a job), so an exit waits for them.
+    for helper in helpers:
+        if helper is not threading.current_thread():
+            helper.join()

@@ -21,7 +21,7 @@ def test_a_session_in_a_terminal(tmp_path: Path) -> None:
     terminal.wait_for("tok/s")
     assert "of 512 tokens visible" in terminal.text
 
-    terminal.type("Count slowly from one to two hundred, one number a line.")
+    terminal.type("Tell me a long story about a fox and the sea.")
     terminal.press("\r")
     terminal.wait_for("Esc stops")
     terminal.wait_for("writing")
@@ -29,7 +29,7 @@ def test_a_session_in_a_terminal(tmp_path: Path) -> None:
     terminal.wait_for("stopped")
 
     terminal.resize(80, 24)
-    terminal.wait_until(lambda: "Count slowly" in terminal.text or "stopped" in terminal.text, "the chat at 80x24")
+    terminal.wait_until(lambda: "long story" in terminal.text or "stopped" in terminal.text, "the chat at 80x24")
     terminal.resize(120, 36)
     terminal.wait_for("tokens visible")
 
