@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# Speed is never what these tests are about, and the machine may be busy.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 SLOW_SECONDS = 1800
 """A story on the real model takes minutes where the machine is busy; what hangs still ends."""

@@ -4,15 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
 
 from engine.model.load import load_model
 from tests.engine.tiny import CPU, Tiny, write_llama
 from tests.models import starter_file
-
-# Speed is never what these tests are about, and the machine may be busy.
-settings.register_profile("engine", deadline=None)
-settings.load_profile("engine")
 
 
 @pytest.fixture(scope="session", autouse=True)
