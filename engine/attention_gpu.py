@@ -8,52 +8,43 @@ import torch
 from torch import Tensor
 
 from engine.cache.pages import Pages
+from engine.decode_inputs import DecodeInputs, decode_row, sent_once, splits_for
 from engine.model.config import Scoring
 from engine.model.decoder import Attend
 from engine.scheduler import Schedule
 from engine.session import Session
 from engine.types import Position
 from engine.window import Sight
-from kernels.paged_attention import decode_splits, paged_decode
+from kernels.paged_attention import paged_decode
 from kernels.paged_prefill import paged_prefill
 from kernels.rope_store import store
 
 
 class DecodeByKernel:
-    """One token of each session, by `kernels.paged_attention`."""
+    """One token of each session, by `kernels.paged_attention`, in the layers of the native window number `window`.
 
-    def __init__(self, pages: Pages, sessions: list[Session], seen: list[Sight], scoring: Scoring) -> None:
-        self._pages, self._scoring = pages, scoring
-        device = pages.k.device
-        longest = max(len(session.table) for session in sessions)
-        self._table = torch.tensor(
-            [[max(0, page) for page in _padded(session.next_table(), longest)] for session in sessions],
-            dtype=torch.int32,
-            device=device,
-        )
-        self._page_pos = torch.tensor([_page_pos(s, longest) for s in sessions], dtype=torch.int64, device=device)
-        self._sinks = _row([s.shape.sinks for s in sessions], device)
-        self._sink_start = _row([s.sink for s in seen], device)
-        self._start = _row([s.start for s in seen], device)
-        self._position = _row([s.position for s in sessions], device)
-        self._slots = _row([s.slot(s.position) for s in sessions], device)
-        processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-        self._splits = decode_splits(len(sessions), pages.k.shape[1], longest, pages.page_size, processors)
+    It reads nothing but `inputs`, where they lie, and its grid depends on shapes and `splits` alone: a CUDA graph of it
+    stays valid whatever is written there.
+    """
+
+    def __init__(self, pages: Pages, inputs: DecodeInputs, window: int, scoring: Scoring, splits: int) -> None:
+        self._pages, self._inputs, self._scoring, self._splits = pages, inputs, scoring, splits
+        self._start, self._sink_start = inputs.start[window], inputs.sink_start[window]
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Store k, v `[sessions, kv_heads, head_dim]`; returns `[sessions, q_heads, head_dim]`."""
+        """Store k, v `[rows, kv_heads, head_dim]`; returns `[rows, q_heads, head_dim]`."""
         k_pages, v_pages = self._pages.k[layer], self._pages.v[layer]
-        store(k, v, self._slots, k_pages, v_pages)
+        store(k, v, self._inputs.slots, k_pages, v_pages)
         return paged_decode(
             q_window.contiguous(),
             q_sink.contiguous(),
             k_pages,
             v_pages,
-            self._table,
-            self._page_pos,
-            self._sinks,
+            self._inputs.table,
+            self._inputs.page_pos,
+            self._inputs.sinks,
             self._start,
-            self._position,
+            self._inputs.position,
             sink_start=self._sink_start,
             scale=self._scoring.scale,
             cap=self._scoring.cap,
@@ -121,10 +112,17 @@ class AttentionByKernel:
 
 def by_kernel(pages: Pages, schedule: Schedule, rows: list[Sight], chunk: list[Sight], scoring: Scoring) -> Attend:
     """The Triton kernels: the GPU's way."""
-    decode = DecodeByKernel(pages, schedule.decode, rows, scoring) if schedule.decode else None
+    decode = _decode_once(pages, schedule.decode, rows, scoring) if schedule.decode else None
     prefill = schedule.prefill
     ahead = None if prefill is None else PrefillByKernel(pages, prefill.session, chunk, scoring)
     return AttentionByKernel(decode, len(schedule.decode), ahead)
+
+
+def _decode_once(pages: Pages, sessions: list[Session], rows: list[Sight], scoring: Scoring) -> DecodeByKernel:
+    """Decoding with inputs of this step's own."""
+    plans = [decode_row(session, (seen,)) for session, seen in zip(sessions, rows, strict=True)]
+    inputs = sent_once(plans, pages.k.device)
+    return DecodeByKernel(pages, inputs, 0, scoring, splits_for(pages, *inputs.table.shape))
 
 
 def _seen_entries(session: Session, start: Position) -> list[int]:
@@ -133,19 +131,6 @@ def _seen_entries(session: Session, start: Position) -> list[int]:
     ring = range(shape.sink_pages, len(session.table))
     held = session.page_pos
     return [*range(shape.sink_pages), *(at for at in ring if held[at] >= 0 and start < held[at] + shape.page_size)]
-
-
-def _page_pos(session: Session, longest: int) -> list[int]:
-    """`page_pos` as it is once the token at `session.position` is stored, padded to `longest`."""
-    t = session.position
-    held = list(session.page_pos)
-    held[session.shape.table_index(t)] = session.shape.page_start(t)
-    return _padded(held, longest)
-
-
-def _padded(row: Sequence[int], longest: int) -> list[int]:
-    """A row of the table as long as the longest; -1 stands for a page that holds nothing."""
-    return [*row, *([-1] * (longest - len(row)))]
 
 
 def _row(values: Sequence[int], device: torch.device) -> Tensor:
