@@ -36,7 +36,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TurnOptions:
-    """How turns are answered. `recall_tokens` 0 switches recall off."""
+    """How turns are answered. `recall_tokens`, the most that is recalled for one, may be less where little of the
+    window is left (`wire.most_recalled`); 0 switches recall off."""
 
     model: str
     system: str
@@ -101,9 +102,12 @@ class Conversation:
     async def _recall(self, question: Message, options: TurnOptions, documents: Sequence[DocumentId]) -> Message:
         if not options.recall_tokens or not self._host.memory.alive:
             return question
+        prepared = await self._prepared(question, options)
+        if prepared is None:
+            return question
         path = await asyncio.to_thread(self._store.path, self.chat)
         known = await asyncio.to_thread(self._store.chat_documents, self.chat)
-        visible = await self._visible(question, options)
+        visible = (*prepared.whole, question.id)
         with_block = [m for m in path if m.id in visible and m.role is wire.Role.USER and not m.pinned]
         request = wire.RecallRequest(
             question=question.text,
@@ -113,7 +117,7 @@ class Conversation:
             path=tuple(message.id for message in path),
             attached=tuple(documents),
             chat_documents=known,
-            budget_tokens=options.recall_tokens,
+            budget_tokens=min(options.recall_tokens, wire.most_recalled(prepared.ring_tokens)),
             tokenizer_file=options.tokenizer_file,
         )
         try:
@@ -130,20 +134,18 @@ class Conversation:
             return question
         return await asyncio.to_thread(self._store.set_recall, question.id, recalled.block, recalled.passages)
 
-    async def _visible(self, question: Message, options: TurnOptions) -> tuple[MessageId, ...]:
-        """Messages that the model will still see in full when it answers, and the question itself."""
-        if not self._host.engine.alive:
-            return (question.id,)
+    async def _prepared(self, question: Message, options: TurnOptions) -> wire.Prepared | None:
+        """The window that the question will meet; None when the engine cannot say. The answer will meet the same fault
+        then, and tell it."""
         prompt = await self._prompt(question)
         *earlier, asked = prompt.messages
         request = wire.PrepareRequest(
             self.chat, options.system, tuple(earlier), asked.text, options.recall_tokens, prompt.pinned
         )
         try:
-            prepared = await self._host.prepare(request)
+            return await self._host.prepare(request)
         except HostError:
-            return (question.id,)  # the answer itself will meet the same fault, and tell it
-        return (*prepared.whole, question.id)
+            return None
 
     async def _prompt(self, question: Message) -> ChatPrompt:
         """The chat up to `question`, which is no part of the window's beginning, pinned or not."""

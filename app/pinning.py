@@ -7,9 +7,10 @@ from collections.abc import Coroutine
 from contextlib import suppress
 
 from app.chat_prompt import ChatPrompt, chat_prompt
+from app.errors import PersonError
 from app.events import Listener, WindowChanged
 from app.host.host import Host
-from app.host.stream import HostError, Stream
+from app.host.stream import Stream
 from app.host.wire import ReadRequest, WindowView
 from app.ids import ChatId, MessageId
 from app.ports import DeskError
@@ -19,28 +20,35 @@ from app.store.types import Message, MessageStatus
 
 class Pinning:
     """Pins and unpins. The window is rebuilt from text in the background; the next question waits for no more of it
-    than is left."""
+    than is left.
+
+    They ask the engine one after the other, each for all the pins that there are when its turn comes: of two that asked
+    at once, the later reading would be without the other's message, and it is the later one that stays.
+    """
 
     def __init__(self, store: Store, host: Host, emit: Listener) -> None:
         self._store, self._host, self._emit = store, host, emit
+        self._in_turn = asyncio.Lock()
         self._reading: set[asyncio.Task[None]] = set()
 
     async def pin(self, chat: ChatId, message: MessageId, system: str) -> Message:
         """Keep a message in the chat's window. Raises DeskError when it cannot be, HostError in the engine's words when
         too much is pinned; nothing is changed then."""
-        stream = self._host.read(_request(chat, await asyncio.to_thread(self._with, chat, message), system))
-        try:
-            await anext(stream)  # told once it is known to fit
-            pinned = await asyncio.to_thread(self._store.pin, message, True)
-        except BaseException:
-            await stream.aclose()
-            raise
+        async with self._in_turn:
+            stream = self._host.read(_request(chat, await asyncio.to_thread(self._with, chat, message), system))
+            try:
+                await anext(stream)  # told once it is known to fit
+                pinned = await asyncio.to_thread(self._store.pin, message, True)
+            except BaseException:
+                await stream.aclose()
+                raise
         self._start(self._follow(chat, stream))
         return pinned
 
     async def unpin(self, chat: ChatId, message: MessageId, system: str) -> Message:
         """Let a message leave the window as any other does."""
-        unpinned = await asyncio.to_thread(self._store.pin, message, False)
+        async with self._in_turn:
+            unpinned = await asyncio.to_thread(self._store.pin, message, False)
         self._start(self._read_again(chat, system))
         return unpinned
 
@@ -60,23 +68,29 @@ class Pinning:
             raise DeskError("There is nothing to pin yet: wait until the message is written.")
         return chat_prompt(self._store, chat, [m for m in path if m.pinned or m.id == message])
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start(self, reading: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_quietly(reading))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 
     async def _read_again(self, chat: ChatId, system: str) -> None:
-        prompt = await asyncio.to_thread(chat_prompt, self._store, chat)
-        await self._follow(chat, self._host.read(_request(chat, prompt, system)))
+        async with self._in_turn:
+            prompt = await asyncio.to_thread(chat_prompt, self._store, chat)
+            stream = self._host.read(_request(chat, prompt, system))
+        await self._follow(chat, stream)
 
     async def _follow(self, chat: ChatId, stream: Stream) -> None:
-        # Without an engine, with a model that fails, or with too much pinned still: the next question meets the same
-        # and tells it.
-        with suppress(HostError):
-            async with stream:
-                async for event in stream:
-                    if isinstance(event, WindowView):
-                        self._emit(WindowChanged(chat, event))
+        async with stream:
+            async for event in stream:
+                if isinstance(event, WindowView):
+                    self._emit(WindowChanged(chat, event))
+
+
+async def _quietly(reading: Coroutine[None, None, None]) -> None:
+    """Leave a reading that cannot be done: without an engine, with a model or a disk that fails, with too much pinned
+    still, of a chat that was deleted meanwhile. The next question meets the same and tells it."""
+    with suppress(PersonError):
+        await reading
 
 
 def _request(chat: ChatId, prompt: ChatPrompt, system: str) -> ReadRequest:

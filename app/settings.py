@@ -251,7 +251,7 @@ class Settings:
         "Read evicted turns and files back from the memory when they are needed.",
     )
     recall_share: float = _option(
-        0.3, _number(0.05, 0.7), "The largest part of the window that recalled passages may take."
+        0.3, _number(0.05, 0.5), "The largest part of the window for recalled text; at most half of what pins leave."
     )
     system_prompt: str | None = _option(
         None, TEXT, "What the model is told before every chat.", shown="the prompt that ships with aios-chat"

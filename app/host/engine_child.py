@@ -178,8 +178,10 @@ class EngineChild:
     def _prepare(self, request: wire.PrepareRequest) -> wire.Prepared:
         engine, book = self._ready()
         session = book.prepare(request, frozenset(self._running))
-        ahead = engine.count_tokens(request.question) + request.block_tokens + TEMPLATE_TOKENS
-        return wire.Prepared(tuple(MessageId(key) for key in engine.whole_messages(session, ahead)))
+        ring = engine.window(session).ring_tokens
+        block = min(request.block_tokens, wire.most_recalled(ring))
+        ahead = engine.count_tokens(request.question) + block + TEMPLATE_TOKENS
+        return wire.Prepared(tuple(MessageId(key) for key in engine.whole_messages(session, ahead)), ring)
 
     def _step(self) -> None:
         engine, _ = self._ready()

@@ -93,7 +93,7 @@ class GenerateRequest:
     messages: tuple[PromptMessage, ...]
     answer: MessageId
     sampling: Sampling
-    pinned: tuple[PromptMessage, ...] = ()
+    pinned: tuple[PromptMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +193,30 @@ class WindowRequest:
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """Read a chat up to `messages`; then comes `question` with up to `block_tokens` of recalled text. See Prepared."""
+    """Read a chat up to `messages`; then comes `question` with up to `block_tokens` of recalled text, or as many as
+    `most_recalled` allows. See Prepared."""
 
     chat: ChatId
     system: str
     messages: tuple[PromptMessage, ...]
     question: str
     block_tokens: int
-    pinned: tuple[PromptMessage, ...] = ()
+    pinned: tuple[PromptMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`whole`: the messages that will still be in the window, in full, when the answer begins."""
+    """`whole`: the messages that will still be in the window, in full, when the answer begins. `ring_tokens`: what the
+    system prompt and the pinned messages leave of the window."""
 
     whole: tuple[MessageId, ...]
+    ring_tokens: int
+
+
+def most_recalled(ring_tokens: int) -> int:
+    """Tokens of recalled text that a ring takes with one question: half of it. The other half is for the question and
+    the answer, which would push out of the window what was read for them."""
+    return ring_tokens // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,9 +79,3 @@ def failed(connection: sqlite3.Connection, id: int, error: str) -> None:  # noqa
 def retry_all(connection: sqlite3.Connection) -> None:
     """Give every item its attempts back."""
     connection.execute("UPDATE outbox SET attempts = 0 WHERE attempts > 0")
-
-
-def count(connection: sqlite3.Connection) -> int:
-    """How many items wait, those at rest included."""
-    (items,) = connection.execute("SELECT count(*) FROM outbox").fetchone()
-    return int(items)

@@ -1,4 +1,4 @@
-"""A turn that is stopped at every place where it waits."""
+"""A turn that is stopped at every place where it waits, and what recall may take of its window."""
 
 from __future__ import annotations
 
@@ -32,11 +32,17 @@ class ScriptedHost:
         self.recalling = asyncio.Event()
         self.recall_ended = False
         self.failure: Exception | None = None
+        self.unprepared: Exception | None = None
+        self.ring_tokens = 1000
+        self.asked: list[wire.RecallRequest] = []
 
     async def prepare(self, request: wire.PrepareRequest) -> wire.Prepared:
-        return wire.Prepared(tuple(message.id for message in request.messages))
+        if self.unprepared is not None:
+            raise self.unprepared
+        return wire.Prepared(tuple(message.id for message in request.messages), self.ring_tokens)
 
-    async def recall(self, _: wire.RecallRequest) -> None:
+    async def recall(self, request: wire.RecallRequest) -> None:
+        self.asked.append(request)
         self.recalling.set()
         try:
             if self.failure is not None:
@@ -95,6 +101,24 @@ async def test_a_recall_that_fails_is_told_and_the_question_goes_on(store: Store
         "Nothing was recalled for this question: The index is damaged.",
         "The answer ended early: The engine was reached.",
     ]
+
+
+@pytest.mark.parametrize(("ring", "budget"), [(1000, 200), (400, 200), (399, 199), (64, 32)])
+async def test_recall_takes_at_most_half_of_the_ring(store: Store, ring: int, budget: int) -> None:
+    host = ScriptedHost()
+    host.failure, host.ring_tokens = CallFailedError("Nothing there.", "RecallError"), ring
+    conversation, question = await begun(store, host, [])
+    await conversation.answer(question, OPTIONS, ())  # type: ignore[arg-type]
+    assert [request.budget_tokens for request in host.asked] == [budget]
+
+
+async def test_an_engine_that_cannot_say_what_it_will_see_is_heard_once(store: Store) -> None:
+    host, told = ScriptedHost(), list[Event]()
+    host.unprepared = CallFailedError("Too much is pinned.", "QuotaError")
+    conversation, question = await begun(store, host, told)
+    assert await conversation.answer(question, OPTIONS, ()) is not None  # type: ignore[arg-type]
+    assert host.asked == []
+    assert [e.text for e in told if isinstance(e, Notice)] == ["The answer ended early: The engine was reached."]
 
 
 def test_every_end_that_the_engine_knows_has_a_status() -> None:

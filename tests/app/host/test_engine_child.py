@@ -143,6 +143,27 @@ def test_a_chat_is_read_with_what_is_pinned_and_the_next_question_finds_it_read(
     assert finished.prompt_tokens == len("<user\nthe text of q2>\n<assistant\n")
 
 
+def preparing(block_tokens: int, *pinned: str) -> wire.PrepareRequest:
+    path = tuple(f"{role}{n}" for n in range(4) for role in "qa")
+    return wire.PrepareRequest(CHAT, "s", tuple(map(said, path)), "a question", block_tokens, tuple(map(said, pinned)))
+
+
+@pytest.mark.parametrize("pinned", [(), ("a0", "q1")])
+def test_what_a_question_will_see_is_told_for_no_more_recalled_text_than_there_can_be(
+    folder: Path, pinned: tuple[str, ...]
+) -> None:
+    child = Child(folder)
+    told = [child.channel.results[child.run(preparing(block, *pinned))] for block in (0, 60, 10_000)]
+    rings = {prepared.ring_tokens for prepared in told}
+    assert len(rings) == 1
+    window = child.channel.results[child.run(wire.WindowRequest(CHAT))]
+    ring = rings.pop()
+    assert ring == window.ring_tokens == (window.quota_tokens - window.sink_tokens) // 8 * 8
+    half = child.channel.results[child.run(preparing(wire.most_recalled(ring), *pinned))]
+    assert told[2] == half
+    assert set(pinned) <= set(half.whole) < set(told[1].whole) < set(told[0].whole)
+
+
 def test_a_question_takes_the_place_of_the_reading_of_its_chat(folder: Path) -> None:
     child = Child(folder)
     read = child.call(reading("a0"))
