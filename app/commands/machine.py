@@ -28,7 +28,8 @@ def doctor(settings: Settings, *, json: bool) -> int:
 
 
 def models(settings: Settings, *, json: bool) -> int:
-    """List models with what they cost: on disk, and for each token of the window."""
+    """List models with what they cost: on disk, in memory by the form of their weights, and for each token of the
+    window."""
     rows = list_models(Paths.default().models)
     if json:
         print(as_json([asdict(row) for row in rows]))
@@ -40,6 +41,8 @@ def models(settings: Settings, *, json: bool) -> int:
             window = f", {row.kv_bytes_per_token * settings.window_tokens / MIB:.0f} MiB for {settings.window_tokens}"
         here = "here" if row.present else "not fetched yet"
         print(f"{row.name}  {row.family}  {row.bytes / MIB:.0f} MiB  {row.licence}  {here}")
+        if row.weights:
+            print("   weights in memory: " + ", ".join(f"{w.form} {w.bytes / MIB:,.0f} MiB" for w in row.weights))
         print(f"   KV: {kv}{window} tokens" if window else f"   KV: {kv}")
         if row.kv_bytes_per_token:
             room = row.kv_bytes_per_token * settings.window_tokens

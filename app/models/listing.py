@@ -13,6 +13,7 @@ from app.models.hub import COMPLETE
 from app.models.kv_format import KvFormat
 from app.models.manifest import Attention, ModelEntry, ModelKind, entries
 from app.models.verify import Presence, presence
+from app.models.weights import Shape, WeightCost, folder_shapes, gguf_shapes, weight_costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class FormatCost:
 @dataclass(frozen=True, slots=True)
 class ModelRow:
     """One model. `kv_bytes_per_token` is for 2-byte values (bf16); None where it has no KV cache or is unread.
-    `kv_formats` are the same bytes in each page format."""
+    `kv_formats` are the same bytes in each page format, `weights` what the weights take in each form."""
 
     name: str
     """What `--model` takes, or the embedder's name."""
@@ -39,6 +40,7 @@ class ModelRow:
     licence: str
     present: bool
     kv_formats: tuple[FormatCost, ...] = ()
+    weights: tuple[WeightCost, ...] = ()
 
 
 def list_models(models_folder: Path) -> list[ModelRow]:
@@ -72,6 +74,7 @@ def _shipped(entry: ModelEntry, models_folder: Path) -> ModelRow:
         licence=entry.licence,
         present=presence(entry, models_folder) is not Presence.ABSENT,
         kv_formats=_costs(entry.attention) if entry.attention else (),
+        weights=entry.weights,
     )
 
 
@@ -91,7 +94,8 @@ def _read_gguf(path: Path) -> ModelRow:
     # The library maps the file and reads only the header; it costs an import of numpy.
     from gguf import GGUFReader
 
-    fields = GGUFReader(path).fields
+    reader = GGUFReader(path)
+    fields = reader.fields
 
     def value(key: str) -> Any:
         field = fields.get(key)
@@ -102,6 +106,7 @@ def _read_gguf(path: Path) -> ModelRow:
     kv_heads = value(f"{family}.attention.head_count_kv") or heads
     head_size = value(f"{family}.attention.key_length") or value(f"{family}.embedding_length") // heads
     attention = Attention(value(f"{family}.block_count"), kv_heads, head_size)
+    shapes = (Shape(tensor.name, tuple(int(size) for size in reversed(tensor.shape))) for tensor in reader.tensors)
     return ModelRow(
         name=str(path),
         title=str(value("general.name") or path.stem),
@@ -112,6 +117,7 @@ def _read_gguf(path: Path) -> ModelRow:
         licence=str(value("general.license") or ""),
         present=True,
         kv_formats=_costs(attention),
+        weights=weight_costs(gguf_shapes(shapes)),
     )
 
 
@@ -135,7 +141,12 @@ def _read_folder(path: Path) -> ModelRow:
         licence=_card_licence(path / "README.md"),
         present=True,
         kv_formats=_costs(attention),
+        weights=weight_costs(folder_shapes(path, tied=_tied(text, config))),
     )
+
+
+def _tied(*configs: dict[str, Any]) -> bool:
+    return any(config.get("tie_word_embeddings", False) for config in configs)
 
 
 def _costs(attention: Attention) -> tuple[FormatCost, ...]:

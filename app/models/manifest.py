@@ -12,6 +12,7 @@ from typing import Any
 
 from app.models.errors import ModelError
 from app.models.kv_format import KvFormat
+from app.models.weights import WeightCost, WeightForm
 
 
 class ModelKind(StrEnum):
@@ -61,7 +62,8 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model that aios-chat can fetch by itself. `opens` is the file to load, "" for the folder."""
+    """A model that aios-chat can fetch by itself. `opens` is the file to load, "" for the folder; `weights` is what
+    those of a chat model take once loaded."""
 
     name: str
     title: str
@@ -74,6 +76,7 @@ class ModelEntry:
     wheel: Wheel
     files: tuple[ModelFile, ...]
     attention: Attention | None = None
+    weights: tuple[WeightCost, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -100,6 +103,7 @@ def parse_entry(text: str) -> ModelEntry:
             wheel=Wheel(**data["wheel"]),
             files=tuple(ModelFile(**file) for file in data["files"]),
             attention=Attention(**attention) if attention else None,
+            weights=tuple(WeightCost(WeightForm(form), size) for form, size in data.get("weights", {}).items()),
         )
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"A model manifest is damaged ({error}); reinstall aios-chat.") from error

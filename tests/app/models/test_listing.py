@@ -47,7 +47,8 @@ def folder(home: Path, config: dict[str, object]) -> Path:
     home.mkdir(parents=True)
     (home / "config.json").write_text(json.dumps(config))
     (home / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# A model\nlicense: no\n")
-    (home / "model.safetensors").write_bytes(bytes(1000))
+    header = json.dumps({"__metadata__": {}, "model.norm.weight": {"dtype": "F32", "shape": [250]}}).encode()
+    (home / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(1000))
     return home
 
 
@@ -88,6 +89,15 @@ def test_reading_a_header_loads_no_torch(tmp_path: Path) -> None:
     probe = f"{code}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("header", [b"", bytes(8), b"\xff" * 8, (9).to_bytes(8, "little") + b"[1, 2, 3]"])
+def test_a_folder_whose_weights_are_not_whole_is_no_model(tmp_path: Path, header: bytes) -> None:
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
+    home = folder(tmp_path / "m", {"model_type": "llama", **sizes})
+    (home / "model.safetensors").write_bytes(header)
+    with pytest.raises(ModelError, match="cannot be read as a model"):
+        read_local(home)
 
 
 def test_a_missing_or_damaged_model_is_one_sentence(tmp_path: Path) -> None:
