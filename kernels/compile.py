@@ -17,7 +17,16 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from kernels import gated, page_quantise, paged_attention, paged_prefill, rms_norm, rope_store
+from kernels import (
+    gated,
+    low_bit_linear,
+    low_bit_rows,
+    page_quantise,
+    paged_attention,
+    paged_prefill,
+    rms_norm,
+    rope_store,
+)
 from kernels.runtime import INTERPRETED, MISSING, CompileCase
 
 SHARED_KB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
@@ -50,7 +59,9 @@ class Report:
 
 def cases() -> Iterator[CompileCase]:
     """Every specialisation of every kernel; a new kernel file adds its `compile_cases` here."""
-    for kernels_of in (paged_attention, paged_prefill, page_quantise, rms_norm, rope_store, gated):
+    for kernels_of in (
+        paged_attention, paged_prefill, page_quantise, rms_norm, rope_store, gated, low_bit_linear, low_bit_rows,
+    ):  # fmt: skip
         yield from kernels_of.compile_cases()
 
 

@@ -25,7 +25,7 @@ except ImportError as error:
 
 __all__ = [
     "INTERPRETED", "MISSING", "CompileCase", "KernelUnavailableError", "ceil_div", "dot", "jit", "next_power_of_two",
-    "require", "serves", "tl",
+    "require", "serves", "tl", "whole",
 ]  # fmt: skip
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -68,6 +68,15 @@ def dot(a: tl.tensor, b: tl.tensor) -> tl.tensor:
     if _WIDEN:
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, input_precision="ieee")
+
+
+@jit
+def whole(numbers: tl.tensor, dtype: tl.dtype) -> tl.tensor:
+    """int8 `numbers` in a floating type, all of which hold them exactly; by way of float32 under the interpreter, for
+    the same reason."""
+    if _WIDEN:
+        numbers = numbers.to(tl.float32)
+    return numbers.to(dtype)
 
 
 def serves(device: torch.device) -> bool:

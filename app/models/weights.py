@@ -36,7 +36,7 @@ class Shape:
 
 
 _FLOAT, _GROUP, _TILE = 4, 32, 16
-"""Bytes of a float32; columns that share a scale, and rows that lie together, where the CPU's kernels pack a weight."""
+"""Bytes of a float32; columns that share a scale, and rows that lie together, in a quantised weight."""
 _TABLES = ("embed_tokens.weight", "lm_head.weight", "token_embd.weight")
 _HEADS = ("lm_head.weight", "output.weight")
 _ROUTERS = (".mlp.gate.weight", "ffn_gate_inp.weight")
@@ -77,11 +77,9 @@ def _bytes(shape: Shape, form: WeightForm) -> int:
 
 
 def _quantised(rows: int, columns: int, bits: int) -> int:
-    """4 bits and two float16 a group; 8 bits and one a group where rows and columns fill tiles, else one a row."""
-    if bits == 4:
-        return rows * (columns // 2 + 4 * (columns // _GROUP))
-    tiled = rows % _TILE == 0 and columns % _GROUP == 0
-    return rows * (columns + 2 * (columns // _GROUP if tiled else 1))
+    """Whole tiles and groups: the numbers of a group and its scale in float16, in 4 bits also a minimum."""
+    group_bytes = _GROUP + 2 if bits == 8 else _GROUP // 2 + 4
+    return -(-rows // _TILE) * _TILE * -(-columns // _GROUP) * group_bytes
 
 
 def _in_header(file: Path) -> Iterator[Shape]:

@@ -21,6 +21,7 @@ from engine.text.template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, from_folder, from_gguf
 from engine.types import EngineError, ModelFileError
 from kernels.cpu.ready import compile_in_background, on_disk
+from kernels.runtime import serves
 
 # End-of-turn tokens that checkpoints' generation configs leave out now and then (llama3 #224: talks for ever).
 _END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "</s>")
@@ -94,9 +95,9 @@ def open_model(
 ) -> OpenedModel:
     """Open one GGUF file or a Hugging Face folder, whose weights will run in `dtype` and be held in `form`.
 
-    None holds them as the file does where the CPU's kernels can without loss (Q4_1, Q8_0), else in full. On a machine
-    where the kernels are not compiled yet that begins in the background, and the weights are held in full this once:
-    without kernels a token would have to unpack all of them.
+    None holds them as the file does where the kernels can without loss (Q4_1, Q8_0), else in full. On a CPU where the
+    kernels are not compiled yet that begins in the background, and the weights are held in full this once: without
+    kernels a token would have to unpack all of them.
 
     Raises ModelFileError or UnsupportedModelError with a sentence that names the file's own values.
     """
@@ -122,7 +123,9 @@ def load_model(
 
 def _own_form(file: GgufFile, device: torch.device, dtype: torch.dtype) -> WeightForm:
     form = file.form()
-    if form is WeightForm.FULL or device.type != "cpu" or dtype != torch.float32:
+    if form is WeightForm.FULL or serves(device):
+        return form
+    if device.type != "cpu" or dtype != torch.float32:
         return WeightForm.FULL
     compile_in_background()
     return form if on_disk() else WeightForm.FULL

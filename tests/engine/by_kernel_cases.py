@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
 from engine.attention_gpu import by_kernel
-from engine.model.load import load_model
+from engine.model.decoder import Decoder, DecoderWeights, LayerWeights
+from engine.model.linear import DenseLinear, Linear, WeightForm
+from engine.model.load import load_model, open_model
+from engine.model.mlp import GatedMlp
+from engine.model.weights.quantised import LowBitLinear
 from engine.runner import EagerRunner
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.window import WindowShape
+from kernels.low_bit_rows import low_bit_rows_torch
 from kernels.runtime import serves
 from tests.engine.family_models import make_model, write_model
 from tests.engine.helpers import make_pages, make_session, poison, run_all, split_messages
@@ -60,6 +66,50 @@ def test_long_prompts_equal_the_reference(tiny: Tiny, chunk: int) -> None:
 
 def test_a_prompt_in_local_layers(local_and_global: Tiny) -> None:
     check_prompt(local_and_global, 60, 25)
+
+
+@pytest.mark.parametrize("form", [WeightForm.INT8, WeightForm.INT4])
+def test_weights_in_few_bits_equal_the_same_weights_in_full(tiny: Tiny, form: WeightForm) -> None:
+    """A chunk of 30 tokens by dequantised weights, then decoded tokens, and a tied table, by the kernels."""
+    opened = open_model(tiny.folder, device=CPU, dtype=torch.float32, form=form)
+    low = opened.load()
+    assert opened.weights_bytes() == low.decoder.weights.bytes
+    full = replace(low, decoder=Decoder(low.config, in_full(low.decoder.weights)))
+    shape, rng = WindowShape(PAGE, 17, 3), random.Random(3)
+    tokens = [rng.randrange(256) for _ in range(33)]
+    found: list[dict[int, torch.Tensor]] = []
+    for model in (low, full):
+        pages = make_pages(model, shape.quota_pages, PAGE)
+        session = make_session(pages, shape, tokens, [("m", tokens[17:])])
+        rest = [session.pending.pop() for _ in range(3)][::-1]
+        runner = EagerRunner(model.decoder, pages, CPU, partial(by_kernel, pages))
+        computed = run_all(runner, pages, [session], 32)[session.id]
+        for token in rest:
+            session.pending.append(token)
+            computed |= run_all(runner, pages, [session], 32)[session.id]
+        found.append(computed)
+    assert found[0].keys() == found[1].keys()
+    assert max(found[0]) == len(tokens) - 1
+    for position, logits in found[0].items():
+        torch.testing.assert_close(logits, found[1][position], atol=2e-4, rtol=1e-4)
+
+
+def in_full(weights: DecoderWeights) -> DecoderWeights:
+    """The same numbers, dequantised by the twin."""
+
+    def full(linear: Linear) -> DenseLinear:
+        assert isinstance(linear, LowBitLinear)
+        every = torch.arange(linear.weight.rows)
+        return DenseLinear(low_bit_rows_torch(linear.weight, every, torch.float32), linear.bias)
+
+    def layer(held: LayerWeights) -> LayerWeights:
+        assert isinstance(held.mlp, GatedMlp)
+        mlp = replace(held.mlp, gate_up=full(held.mlp.gate_up), down=full(held.mlp.down))
+        return replace(held, qkv=full(held.qkv), out=full(held.out), mlp=mlp)
+
+    return replace(
+        weights, embedding=full(weights.embedding), head=full(weights.head), layers=tuple(map(layer, weights.layers))
+    )
 
 
 def check_prompt(tiny: Tiny, length: int, chunk: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -15,11 +16,12 @@ from engine.events import AnswerFinished
 from engine.model.linear import DenseLinear, Linear, WeightForm
 from engine.model.load import load_model, open_model
 from engine.model.weights.keep import Keeper
-from engine.model.weights.quantised import Int4Linear, Int8Linear, PackedLinear, grouped_int4, grouped_int8
+from engine.model.weights.quantised import LowBitLinear, PackedLinear, grouped_int4, grouped_int8
 from engine.sampling.params import SamplingParams
 from engine.types import MessageKey
 from kernels.cpu.packed_weights import GROUP, unpack
 from kernels.cpu.ready import wait_compiled
+from kernels.low_bit_weights import unpack_low_bit
 from tests.bench.weights import TEXT, quality, read
 from tests.engine.family_models import FAMILIES, NAMED, make_model, write_model
 from tests.engine.tiny import CPU, Tiny
@@ -28,7 +30,7 @@ SHAPES = st.tuples(
     st.integers(1, 70) | st.sampled_from([304, 576, 1040]), st.sampled_from([1, 7, 31, 32, 48, 64, 96, 160])
 )
 FORMS = st.sampled_from([WeightForm.INT8, WeightForm.INT4])
-BF16, F16 = 2**-8, 2**-11
+F16 = 2**-11
 """What a scale is rounded by."""
 TOKENS = 8
 
@@ -47,30 +49,44 @@ def held(form: WeightForm, weight: Tensor, bias: Tensor | None = None) -> Linear
     return Keeper(CPU, torch.float32, form).linear([weight], (weight.shape[0], weight.shape[1]), bias)
 
 
-def dequantised(linear: Linear, columns: int) -> Tensor:
+def dequantised(linear: Linear) -> Tensor:
     """The weight that a map applies."""
-    return unpack(linear.weight) if isinstance(linear, PackedLinear) else linear(torch.eye(columns)).t()
+    if isinstance(linear, PackedLinear):
+        return unpack(linear.weight)
+    assert isinstance(linear, LowBitLinear)
+    return linear.rows(torch.arange(linear.weight.rows))
+
+
+def groups_of(weight: Tensor) -> Tensor:
+    """`[rows, groups, GROUP]`, filled up with zeros."""
+    return F.pad(weight, (0, -weight.shape[1] % GROUP)).view(weight.shape[0], -1, GROUP)
 
 
 @given(SHAPES, FORMS, st.integers(0, 9), st.sampled_from([1e-4, 1.0, 300.0]))
 def test_a_weight_is_off_by_half_a_step(shape: tuple[int, int], form: WeightForm, seed: int, spread: float) -> None:
-    rows, columns = shape
-    weight = weight_of(rows, columns, seed, spread)
+    weight = weight_of(*shape, seed, spread)
     linear = held(form, weight)
-    found = dequantised(linear, columns)
-    packed = isinstance(linear, PackedLinear)
-    if isinstance(linear, Int8Linear) or (packed and linear.weight.bits == 8):
-        groups = weight.view(rows, -1, GROUP if packed else columns)
-        step = (groups.abs().amax(-1) / 127).repeat_interleave(groups.shape[2], dim=1)
+    assert isinstance(linear, LowBitLinear | PackedLinear)
+    groups = groups_of(weight)
+    if linear.weight.bits == 8:
+        step = groups.abs().amax(-1, keepdim=True) / 127
         # The scale itself is rounded, and the largest value may then be cut off by as much.
-        allowed = step * 0.51 + weight.abs() * (F16 if packed else BF16)
+        allowed = step * 0.51 + groups.abs() * F16
     else:
-        groups = weight.view(rows, -1, GROUP)
-        step = ((groups.amax(-1) - groups.amin(-1)) / 15).repeat_interleave(GROUP, dim=1)
-        largest = groups.abs().amax(-1).repeat_interleave(GROUP, dim=1) + 8 * step
-        allowed = step * 0.51 + 2 * largest * (F16 if packed else BF16)
+        step = (groups.amax(-1, keepdim=True) - groups.amin(-1, keepdim=True)) / 15
+        allowed = step * 0.51 + 2 * (groups.abs().amax(-1, keepdim=True) + 8 * step) * F16
     # Below float16's normal numbers, its steps are 6e-8.
-    assert bool(((found - weight).abs() <= allowed + 127 * 6e-8 * packed + 1e-12).all())
+    off = groups_of(dequantised(linear) - weight).abs()
+    assert bool((off <= allowed + 127 * 6e-8 + 1e-12).all())
+
+
+@given(SHAPES, FORMS, st.integers(0, 9))
+def test_every_device_holds_the_same_numbers(shape: tuple[int, int], form: WeightForm, seed: int) -> None:
+    """A CPU's float32 is packed for its own kernel; whatever runs in bfloat16 is held as on a GPU."""
+    weight = weight_of(*shape, seed)
+    other = Keeper(CPU, torch.bfloat16, form).linear([weight], shape, None)
+    assert isinstance(other, LowBitLinear)
+    assert torch.equal(unpack_low_bit(other.weight, torch.arange(shape[0])), dequantised(held(form, weight)))
 
 
 @given(SHAPES, FORMS, st.integers(1, TOKENS), st.booleans(), st.integers(0, 9))
@@ -81,7 +97,7 @@ def test_a_product_is_that_of_the_dequantised_weight(
     weight, x = weight_of(rows, columns, seed), torch.randn(tokens, columns)
     bias = torch.randn(rows) if biased else None
     linear = held(form, weight, bias)
-    want = DenseLinear(dequantised(held(form, weight), columns), bias)(x)
+    want = DenseLinear(dequantised(held(form, weight)), bias)(x)
     scale = (x.norm(dim=1, keepdim=True) * weight.norm(dim=1)).clamp(min=1e-6)
     assert linear(x).shape == want.shape
     assert float(((linear(x) - want).abs() / scale).max()) < 1e-4
@@ -96,11 +112,11 @@ def test_what_q4_1_and_q8_0_hold_is_held_as_it_is(tiles: int, groups: int, seed:
     four = torch.randint(0, 16, (rows, columns))
     four.view(rows, groups, GROUP)[..., :2] = torch.tensor([0, 15])  # as llama.cpp makes them: from end to end
     values = four * wide + minimum.float().repeat_interleave(GROUP, 1)
-    assert torch.equal(dequantised(held(WeightForm.INT4, values), columns), values)
+    assert torch.equal(dequantised(held(WeightForm.INT4, values)), values)
     assert grouped_int4(values)[1].equal(scale)
     eight = torch.randint(-127, 128, (rows, columns))
     eight.view(rows, groups, GROUP)[..., 0] = 127
-    assert torch.equal(dequantised(held(WeightForm.INT8, eight * wide), columns), eight * wide)
+    assert torch.equal(dequantised(held(WeightForm.INT8, eight * wide)), eight * wide)
     assert grouped_int8(eight * wide)[1].equal(scale)
 
 
@@ -114,9 +130,14 @@ def test_parts_are_stacked(parts: list[int], form: WeightForm) -> None:
 def test_whole_tiles_and_groups_are_packed_on_a_cpu() -> None:
     assert type(held(WeightForm.INT8, torch.randn(32, 64))) is PackedLinear
     assert type(held(WeightForm.INT4, torch.randn(32, 64))) is PackedLinear
-    assert type(held(WeightForm.INT8, torch.randn(5, 64))) is Int8Linear
-    assert type(held(WeightForm.INT4, torch.randn(5, 64))) is Int4Linear
-    assert type(held(WeightForm.INT4, torch.randn(32, 48))) is Int8Linear
+    for form, shape, bits in (
+        (WeightForm.INT8, (5, 64), 8),
+        (WeightForm.INT4, (5, 64), 4),
+        (WeightForm.INT4, (32, 48), 8),
+    ):
+        linear = held(form, torch.randn(shape))
+        assert isinstance(linear, LowBitLinear)
+        assert linear.weight.bits == bits
 
 
 @pytest.mark.parametrize("form", [WeightForm.INT8, WeightForm.INT4])
@@ -129,7 +150,7 @@ def test_zeros_stay_zeros(form: WeightForm, rows: int) -> None:
 def test_rows_of_a_table_are_those_of_its_product(rows: int) -> None:
     table = Keeper(CPU, torch.float32, WeightForm.INT8).table([weight_of(rows, 64, 0)], (rows, 64))
     tokens = torch.tensor([3, 0, 39, 3])
-    torch.testing.assert_close(table.rows(tokens), dequantised(table, 64)[tokens])
+    torch.testing.assert_close(table.rows(tokens), dequantised(table)[tokens])
 
 
 # --- whole models ---
@@ -162,6 +183,14 @@ def test_the_starter_is_held_as_its_file_holds_it(starter_path: Path) -> None:
     opened = open_model(starter_path, device=CPU, dtype=torch.float32, form=None)
     assert opened.keeper.form is WeightForm.INT4
     assert open_model(starter_path, device=CPU, dtype=torch.bfloat16, form=None).keeper.form is WeightForm.FULL
+
+
+def test_the_starter_is_held_as_its_file_holds_it_on_a_gpu_too(
+    starter_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.model.load.serves", lambda _device: True)
+    opened = open_model(starter_path, device=CPU, dtype=torch.bfloat16, form=None)
+    assert opened.keeper.form is WeightForm.INT4
 
 
 def test_in_full_until_the_kernels_are_compiled(starter_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
