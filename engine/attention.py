@@ -8,6 +8,7 @@ first tokens still see, and no scratch pages are needed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -178,7 +179,7 @@ def attend_chunk(
 class AttentionByWindow:
     """The `Attend` of a model whose layers differ in their native windows: each layer's own among `attentions`."""
 
-    def __init__(self, attentions: dict[int | None, Attend], windows: list[int | None]) -> None:
+    def __init__(self, attentions: Mapping[int | None, Attend], windows: list[int | None]) -> None:
         self._of_layer = [attentions[window] for window in windows]
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from engine.look import visible_positions, whole_messages, window_state
 from engine.model.load import LoadedModel
 from engine.policy import Policy
 from engine.reading import Reading
-from engine.runner import Ahead, Computed, EagerRunner
+from engine.runner import Ahead, Computed
+from engine.runner_graph import runner_for
 from engine.sampling.constraint import Constraints
 from engine.sampling.params import SamplingParams
 from engine.scheduler import Schedule, schedule
@@ -57,7 +58,7 @@ class Engine:
         )
         if config.policy is Policy.SCORED and model.device.type == "cuda":
             _log.warning("scored pages are read by plain torch on a GPU: slower than the kernel for the other policies")
-        self._runner = EagerRunner(model.decoder, self.pages, model.device)
+        self._runner = runner_for(model, self.pages, config)
         self._constraints = Constraints(model.tokenizer, shape.vocab, model.stop_ids)
         self._chats: dict[SessionId, Chat] = {}
         self._admission = Admission(self.cache, self._chats)

@@ -96,7 +96,7 @@ class EagerRunner:
         logits = torch.split(rows, [1 + len(part.guess) for part in parts])
         for scored in by_page:
             scored.give_heat()
-        return [_moved_on(*each) for each in zip(parts, logits, starts, strict=True)]
+        return [moved_on(*each) for each in zip(parts, logits, starts, strict=True)]
 
     def _by_page(self, session: Session, count: int) -> ScoredPart:
         return scored_part(session, count, self._decoder.config.windows, self._device)
@@ -146,7 +146,7 @@ def _plan_for(pages: Pages) -> PlanAttention:
     return partial(by_kernel if pages.k.device.type == "cuda" else in_place, pages)
 
 
-def _moved_on(part: Prefill, logits: Tensor, starts: list[Position]) -> Computed:
+def moved_on(part: Prefill, logits: Tensor, starts: list[Position]) -> Computed:
     """The session past its own tokens, and what is known about guesses."""
     evicted = part.session.advance(part.count, starts[part.count - 1])
     ahead = Ahead(part.guess, logits[1:], starts[part.count :]) if part.guess else None

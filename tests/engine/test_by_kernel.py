@@ -1,4 +1,4 @@
-"""Runs by_kernel_cases.py in a process of its own, where Triton interprets its kernels on the CPU."""
+"""Runs the cases of the engine on its kernels in a process of their own, where Triton interprets them on the CPU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import pytest
 pytest.importorskip("triton")
 
 
-def run(marker: str) -> None:
+CASES = ("by_kernel_cases.py", "static_decode_cases.py")
+
+
+def run(name: str, marker: str) -> None:
     """Run the cases that `marker` selects; a failure shows the other process's report."""
-    cases = Path(__file__).with_name("by_kernel_cases.py")
+    cases = Path(__file__).with_name(name)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", str(cases), "-q", "-m", marker, "-p", "no:cacheprovider"],
         cwd=Path(__file__).parents[2],
@@ -26,10 +29,13 @@ def run(marker: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_engine_on_the_kernels_under_the_interpreter() -> None:
-    run("not slow")
+@pytest.mark.parametrize("name", CASES)
+def test_the_engine_on_the_kernels_under_the_interpreter(name: str) -> None:
+    run(name, "not slow")
 
 
 @pytest.mark.slow
-def test_long_prompts_on_the_kernels_under_the_interpreter() -> None:
-    run("slow")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", CASES)
+def test_more_of_it_under_the_interpreter(name: str) -> None:
+    run(name, "slow")
