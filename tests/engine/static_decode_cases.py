@@ -32,11 +32,19 @@ from engine.window import WindowShape
 from tests.engine.family_models import make_model, write_model
 from tests.engine.helpers import make_pages, make_session, run_all, split_messages
 from tests.engine.test_machine import EngineMachine
-from tests.engine.tiny import CPU, Tiny
+from tests.engine.tiny import CPU, Tiny, write_llama
 
 PAGE = 16
 GARBAGE = (0x7B, 0xFF)
 """Bytes that make 1.3e36 and 8e18, or NaN and -1."""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Fewer launches than the usual one; the interpreter takes a millisecond for each."""
+    folder = tmp_path_factory.mktemp("small")
+    theirs = write_llama(folder, num_hidden_layers=2, num_attention_heads=4)
+    return Tiny(folder, theirs, load_model(folder, device=CPU, dtype=torch.float32))
 
 
 def refuse(_step: Step) -> Step:
@@ -78,9 +86,9 @@ class Recorded:
         return computed
 
 
-def test_a_random_history_equals_the_eager_one(tiny: Tiny, rows: list[tuple[int, int]]) -> None:
+def test_a_random_history_equals_the_eager_one(small: Tiny, rows: list[tuple[int, int]]) -> None:
     """Chats come, answer, are forked, rewound, swapped out and closed, up to five at once, through several windows."""
-    model = replace(tiny.ours, stop_ids=frozenset())
+    model = replace(small.ours, stop_ids=frozenset())
     config = EngineConfig(quota_tokens=64, page_size=PAGE, sessions=5, chunk_tokens=32, host_bytes=300_000)
     engines = Engine(model, config), Engine(model, config)
     engines[0]._runner = EagerRunner(model.decoder, engines[0].pages, CPU)
@@ -126,8 +134,8 @@ def live_through(engine: Engine, rng: random.Random) -> list[Any]:
     return [replace(event, **no_time) if isinstance(event, AnswerFinished) else event for event in told]
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(40, marks=pytest.mark.slow)])
-def test_any_order_of_calls(tiny: Tiny, rows: list[tuple[int, int]], examples: int) -> None:
+@pytest.mark.parametrize("examples", [5, pytest.param(40, marks=pytest.mark.slow)])
+def test_any_order_of_calls(small: Tiny, rows: list[tuple[int, int]], examples: int) -> None:
     """The engine's own state machine, which holds every token to the dense reference and poisons what nobody sees."""
     quota = {"quota_tokens": 64, "page_size": PAGE, "chunk_tokens": 100, "host_bytes": 200_000}
     configs = [
@@ -135,7 +143,7 @@ def test_any_order_of_calls(tiny: Tiny, rows: list[tuple[int, int]], examples: i
         for policy in (Policy.ROUND_ROBIN, Policy.TRUNCATE, Policy.RECOMPUTE)
     ]
     run_state_machine_as_test(
-        partial(EngineMachine, tiny, configs),
+        partial(EngineMachine, small, configs),
         settings=settings(
             max_examples=examples, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),
@@ -143,9 +151,9 @@ def test_any_order_of_calls(tiny: Tiny, rows: list[tuple[int, int]], examples: i
 
 
 def test_a_capture_that_fails_is_told_once(
-    tiny: Tiny, rows: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
+    small: Tiny, rows: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Engine(tiny.ours, EngineConfig(quota_tokens=64, page_size=PAGE, sessions=2))
+    engine = Engine(small.ours, EngineConfig(quota_tokens=64, page_size=PAGE, sessions=2))
     for count in (1, 2):
         chats = [engine.open_session("s") for _ in range(count)]
         for chat in chats:

@@ -29,6 +29,7 @@ def run(name: str, marker: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", CASES)
 def test_the_engine_on_the_kernels_under_the_interpreter(name: str) -> None:
     run(name, "not slow")
