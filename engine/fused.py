@@ -15,7 +15,7 @@ from engine.session import Session
 from engine.types import Position
 from engine.window import Sight
 from kernels.cpu.decode_attention import DIMS
-from kernels.cpu.decode_layers import MOST_LAYERS, TOKENS, DecodeLayers, LayerParts, Window
+from kernels.cpu.decode_layers import MOST_LAYERS, MOST_TOKENS, DecodeLayers, LayerParts, SeenSlots
 from kernels.cpu.team import team
 
 
@@ -29,12 +29,12 @@ class FusedLayers:
         eps, scale = decoder.config.norm_eps, decoder.config.scoring.scale
         self._layers = DecodeLayers(parts, k, v, eps=eps, scale=scale, team=team())
 
-    def forward(self, tokens: Tensor, phases: Phases, windows: list[Window]) -> Tensor:
+    def forward(self, tokens: Tensor, phases: Phases, seen: list[SeenSlots]) -> Tensor:
         """As `Decoder.forward`, attention included."""
         hidden = self._embedding.rows(tokens) * self._scale
         sink = phases.window if phases.sink is None else phases.sink
         turns = torch.cat([t for (r,) in (phases.window, sink) for t in (r.cos, r.sin)], dim=1)
-        self._layers(hidden, turns, windows)
+        self._layers(hidden, turns, seen)
         return hidden
 
 
@@ -63,12 +63,12 @@ def fused_layers(decoder: Decoder, pages: Pages) -> FusedLayers | None:
     return FusedLayers(decoder, found, pages) if len(found) == len(parts) else None
 
 
-def windows_of(work: list[tuple[Session, list[Sight]]]) -> list[Window] | None:
+def slots_seen(work: list[tuple[Session, list[Sight]]]) -> list[SeenSlots] | None:
     """What each next token of the sessions sees, `[tokens]` sights each; None when they are too many, or when one of
     them would be written over what another one still sees."""
-    if sum(len(seen) for _, seen in work) > TOKENS:
+    if sum(len(seen) for _, seen in work) > MOST_TOKENS:
         return None
-    windows = []
+    slots = []
     for session, seen in work:
         shape, first = session.shape, session.position
         last = Position(first + len(seen) - 1)
@@ -78,8 +78,8 @@ def windows_of(work: list[tuple[Session, list[Sight]]]) -> list[Window] | None:
         for index, sight in enumerate(seen):
             row = decode_row(session, sight, Position(first + index))
             sinks, ring = ([(r.first, r.end) for r in runs] for runs in (row.sinks, row.window))
-            windows.append(Window(row.slot, sinks, ring))
-    return windows
+            slots.append(SeenSlots(row.slot, sinks, ring))
+    return slots
 
 
 def _parts(layer: LayerWeights) -> LayerParts | None:

@@ -15,7 +15,7 @@ from engine.attention_packed import packed_attention
 from engine.attention_scored import ScoredAttention, ScoredPart, scored_part
 from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
-from engine.fused import fused_layers, windows_of
+from engine.fused import fused_layers, slots_seen
 from engine.model.config import Scoring
 from engine.model.decoder import Attend, Decoder, Phases
 from engine.model.rope import Rope
@@ -112,9 +112,9 @@ class EagerRunner:
         """The hidden states `[tokens, hidden]`."""
         if self._fused is not None and compiled():
             seen = [(s, [Sight(Position(0), t) for t in begin]) for (s, _), begin in zip(work, starts, strict=True)]
-            windows = windows_of(seen)
-            if windows is not None:
-                return self._fused.forward(tokens, phases, windows)
+            slots = slots_seen(seen)
+            if slots is not None:
+                return self._fused.forward(tokens, phases, slots)
         attentions = {window: self._attention(schedule, starts, window) for window in self._decoder.config.windows}
         return self._decoder.forward(tokens, phases, AttentionByWindow(attentions, self._windows))
 

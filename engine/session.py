@@ -205,7 +205,8 @@ class Session:
             page_end = min(end, t - self.shape.offset(t) + self.shape.page_size)
             if t < self.shape.sinks:
                 page_end = min(page_end, self.shape.sinks)
-            low, high = self.slot(t), Slot(self.slot(t) + page_end - t)
+            low = self.slot(t)
+            high = Slot(low + page_end - t)
             if ranges and ranges[-1].end == low:
                 ranges[-1] = SlotRange(ranges[-1].first, high)
             else:

@@ -20,7 +20,7 @@ from kernels.cpu.packed_linear import round_row, tile_product
 from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight
 from kernels.cpu.team import PHASES, Team, claim, wait
 
-TOKENS = 8
+MOST_TOKENS = 8
 """The most tokens of a call: beyond, sums cost more than the reading of weights, and torch's attention is as good."""
 _CLAIMED = 5
 """Phases of a layer: qkv, attention, out, gate and up, down."""
@@ -47,7 +47,7 @@ class LayerParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SeenSlots:
     """What one token sees: runs of slots [first, end) of the sinks and of the ring, its own slot among them."""
 
     slot: int
@@ -284,23 +284,24 @@ class DecodeLayers:
         self._weights = _weights(layers, eps, scale)
         self._rooms: dict[tuple[int, int], _Room] = {}
 
-    def __call__(self, hidden: Tensor, turns: Tensor, windows: Sequence[Window]) -> None:
+    def __call__(self, hidden: Tensor, turns: Tensor, seen: Sequence[SeenSlots]) -> None:
         """Take `hidden` float32 `[tokens, hidden]` through the layers, in place, and store keys and values.
 
         `turns` float32 `[tokens, 4, head_dim]`: cosines and signed sines of each position for ring and for sinks. A
         token may see those before it; no slot that one of them sees may be written here. Raises ValueError for other
         shapes.
         """
-        tokens = len(windows)
-        if not 0 < tokens <= TOKENS or hidden.shape != (tokens, self._hidden) or turns.shape != (tokens, 4, self._dim):
+        tokens = len(seen)
+        shapes = (tokens, self._hidden), (tokens, 4, self._dim)
+        if not 0 < tokens <= MOST_TOKENS or (hidden.shape, turns.shape) != shapes:
             raise ValueError(
-                f"{tokens} windows, hidden {tuple(hidden.shape)}, turns {tuple(turns.shape)}; 1 to {TOKENS} tokens, "
-                f"[tokens, {self._hidden}] and [tokens, 4, {self._dim}] are taken"
+                f"{tokens} tokens, hidden {tuple(hidden.shape)}, turns {tuple(turns.shape)}; 1 to {MOST_TOKENS}, "
+                f"hidden {shapes[0]} and turns {shapes[1]} are taken"
             )
-        cut = [[(index, *piece) for piece in _pieces(window)] for index, window in enumerate(windows)]
+        cut = [[(index, *piece) for piece in _pieces(slots)] for index, slots in enumerate(seen)]
         piece_of = np.cumsum([0, *map(len, cut)])
         step = _Step(
-            hidden.numpy(), turns.numpy(), self._k, self._v, np.array([window.slot for window in windows]),
+            hidden.numpy(), turns.numpy(), self._k, self._v, np.array([slots.slot for slots in seen]),
             np.array([piece for pieces in cut for piece in pieces]), piece_of,
         )  # fmt: skip
         room = self._room(tokens, int(piece_of[-1]))
@@ -349,11 +350,11 @@ def _stacked(tensors: list[Tensor], dims: int) -> Any:
     return torch.stack(tensors).numpy() if tensors else np.zeros((0,) * dims, np.float32)
 
 
-def _pieces(window: Window) -> list[tuple[int, int, int]]:
+def _pieces(seen: SeenSlots) -> list[tuple[int, int, int]]:
     """First slot, end, 1 for sinks: runs in pieces of `PIECE` at most."""
     return [
         (begin, min(begin + PIECE, end), sinks)
-        for sinks, runs in ((1, window.sinks), (0, window.ring))
+        for sinks, runs in ((1, seen.sinks), (0, seen.ring))
         for first, end in runs
         for begin in range(first, end, PIECE)
     ]

@@ -44,7 +44,7 @@ from kernels.cpu.vectors import (
     word,
 )  # fmt: skip
 
-TOKENS = 4
+TOKENS_AT_ONCE = 4
 """Tokens that share what is unpacked of a tile: as many as there are registers for."""
 _LARGEST = 32767
 
@@ -122,7 +122,7 @@ def _tile(bits: int, tokens: int) -> Any:
     return tile
 
 
-_one_4, _some_4, _one_8, _some_8 = (_tile(bits, tokens) for bits in (4, 8) for tokens in (1, TOKENS))
+_one_4, _some_4, _one_8, _some_8 = (_tile(bits, tokens) for bits in (4, 8) for tokens in (1, TOKENS_AT_ONCE))
 
 
 @jit
@@ -139,15 +139,15 @@ def tile_product(
             out + token * stride,
         )
         if bits == 4:
-            if token + TOKENS <= tokens:
+            if token + TOKENS_AT_ONCE <= tokens:
                 _some_4(weight, groups, a, s, t, o, stride)
-                token += TOKENS
+                token += TOKENS_AT_ONCE
             else:
                 _one_4(weight, groups, a, s, t, o, stride)
                 token += 1
-        elif token + TOKENS <= tokens:
+        elif token + TOKENS_AT_ONCE <= tokens:
             _some_8(weight, groups, a, s, t, o, stride)
-            token += TOKENS
+            token += TOKENS_AT_ONCE
         else:
             _one_8(weight, groups, a, s, t, o, stride)
             token += 1

@@ -21,7 +21,9 @@ from engine.model.mlp import GatedMlp
 from engine.model.weights.quantised import PackedLinear
 from engine.runner import EagerRunner
 from engine.scheduler import Prefill, Schedule
+from engine.types import Position
 from engine.window import WindowShape
+from kernels.cpu.decode_attention import PIECE
 from kernels.cpu.packed_weights import unpack
 from kernels.cpu.ready import wait_compiled
 from tests.engine.family_models import LLAMA3, MOE, make_model, write_model
@@ -164,6 +166,21 @@ def test_guesses_are_computed_with_the_token_that_is_known(tmp_path_factory: pyt
         if computed.ahead is not None:
             same(computed.ahead.logits, want[t + 1 : t + 1 + len(guess)])
         poison(pages, [session])
+
+
+def test_runs_of_slots_longer_than_a_piece(tmp_path_factory: pytest.TempPathFactory) -> None:
+    model, theirs = the_model(tmp_path_factory.getbasetemp() / "llama-int4", "llama", WeightForm.INT4)
+    sinks, ring = PIECE + 11, 2 * PIECE // PAGE + 3
+    shape, tokens = WindowShape(PAGE, sinks, ring), history(7, sinks + ring * PAGE + PIECE + 5)
+    starts, messages = split_messages(tokens, sinks, seed=5)
+    pages = make_pages(model, shape.quota_pages, PAGE)
+    session = make_session(pages, shape, tokens, messages)
+    session.table.sort()
+    longest = max(r.end - r.first for r in session.slot_ranges(Position(sinks), Position(sinks + ring * PAGE)))
+    assert longest > 2 * PIECE
+    got = run_all(fused_only(model, pages), pages, [session], 1)[1]
+    want = reference_logits(theirs, tokens, sinks=sinks, page=PAGE, ring=ring, message_starts=starts)
+    same(torch.stack([got[t] for t in range(len(want))]), want)
 
 
 @pytest.mark.parametrize("name", OTHERS)
