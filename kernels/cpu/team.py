@@ -57,6 +57,7 @@ class Team:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
+        self._running = threading.Lock()
         self._counters = np.zeros((1 + PHASES, _APART), np.int64)
         self._queues: list[SimpleQueue[tuple[Job, tuple[Any, ...]] | None]] = []
         helpers = []
@@ -70,14 +71,15 @@ class Team:
         weakref.finalize(self, _dismiss, self._queues, helpers)
 
     def run(self, job: Job, phases: int, *args: Any) -> None:
-        """Run `job`, which claims its work in so many phases, to its end."""
+        """Run `job`, which claims its work in so many phases, to its end; one job at a time, whoever calls."""
         if phases > PHASES:
             raise ValueError(f"a job of {phases} phases; a team counts {PHASES}")
-        self._counters[1 : phases + 1] = 0  # the barrier's own goes on: a helper may still be looking at it
-        address = self._counters.ctypes.data
-        for queue in self._queues:
-            queue.put((job, (address, *args)))
-        job(address, 0, self.threads, *args)
+        with self._running:
+            self._counters[1 : phases + 1] = 0  # the barrier's own goes on: a helper may still be looking at it
+            address = self._counters.ctypes.data
+            for queue in self._queues:
+                queue.put((job, (address, *args)))
+            job(address, 0, self.threads, *args)
 
 
 @cache
