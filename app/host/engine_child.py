@@ -325,6 +325,6 @@ def sampling_params(sampling: Sampling) -> SamplingParams:
 if __name__ == "__main__":
     os.nice(NICENESS)
     EngineChild(Channel.from_arguments()).run()
-    # Nothing is left to do, and the kernels may still be being compiled: an orderly exit would wait for that.
+    # Nothing is left to do, and kernels may still be on their way from the disk: an orderly exit would wait for them.
     logging.shutdown()
     os._exit(0)

@@ -1,8 +1,9 @@
-"""How CPU kernels are compiled: without the GIL, kept on disk, so that only the first start pays for it."""
+"""How CPU kernels are compiled: without the GIL, kept on disk where that can be, so that only the first start pays."""
 
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,20 @@ _cpu = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten(
 MARK = Path(config.CACHE_DIR) / f"compiled-{hashlib.sha256(_cpu.encode()).hexdigest()[:16]}"
 """A file that is there once all kernels were compiled for this processor."""
 
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+KEPT = _writable(MARK.parent)
+"""Whether what is compiled can be kept on disk. Asked here, because Numba would go on to other folders, which know no
+digest, and refuse to import a kernel when it finds none."""
+
 # Sums may be reordered and products fused, as any vector code does; NaN and infinity keep their meaning, so that a
 # damaged weight is seen in the logits.
 _FAST = {"reassoc", "contract", "arcp"}
@@ -30,11 +45,5 @@ _FAST = {"reassoc", "contract", "arcp"}
 
 def jit(function: Function) -> Function:
     """`numba.njit` with this house's options."""
-    compiled: Function = numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
-    return compiled
-
-
-def inlined(function: Function) -> Function:
-    """A function that is compiled into each that calls it."""
-    compiled: Function = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", inline="always")(function)
+    compiled: Function = numba.njit(nogil=True, cache=KEPT, fastmath=_FAST, error_model="numpy")(function)
     return compiled
