@@ -205,6 +205,26 @@ def export(
 
 
 @cli.command()
+def bench(
+    context: typer.Context,
+    turns: Annotated[
+        int, typer.Option(min=2, max=1000, help="Turns of the growing chat; each is a quarter of the window.")
+    ] = 12,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the growing chat into this file.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure this machine, and the other programs that it has."""
+    from app.commands.bench import Bench
+    from app.commands.bench import bench as work
+    from app.commands.session import run
+
+    if json is not None and svg is not None and json.expanduser().absolute() == svg.expanduser().absolute():
+        raise MisuseError(f"--json and --svg both name {json}: give them two files.")
+    raise typer.Exit(run(lambda: work(_settings(context), Bench(turns, json, svg, quiet))))
+
+
+@cli.command()
 def doctor(context: typer.Context, as_json: Json = False) -> None:
     """Check this machine and say what to mend."""
     from app.commands.machine import doctor as work

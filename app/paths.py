@@ -65,6 +65,11 @@ class Paths:
         return self.data / "files"
 
     @property
+    def bench(self) -> Path:
+        """What `aios-chat bench` measured."""
+        return self.data / "bench"
+
+    @property
     def logs(self) -> Path:
         """Log files."""
         return self.data / "logs"
@@ -74,7 +79,8 @@ class Paths:
 
         Raises PathsError when one cannot be made or written.
         """
-        for folder in (self.data, self.memory, self.models, self.files, self.logs, self.config_file.parent):
+        own = (self.data, self.memory, self.models, self.files, self.bench, self.logs)
+        for folder in (*own, self.config_file.parent):
             _make_private(folder)
         return self
 
@@ -101,6 +107,16 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raises PathsError when no file can be written at `path`: before long work whose result goes there."""
+    if path.is_dir():
+        raise PathsError(f"{path} is a folder: give the path of a file.")
+    if not path.parent.is_dir():
+        raise PathsError(f"{path} cannot be written: there is no folder {path.parent}.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PathsError(f"{path} cannot be written: change the permissions of its folder, or give another path.")
 
 
 def why(error: OSError) -> str:

@@ -53,6 +53,12 @@ def is_one_sentence(stderr: str) -> bool:
         (["--model", "/no/such/model.gguf", "ask", "hello"], 1, "/no/such/model.gguf"),
         (["--model", "gpt-5 turbo", "ask", "hello"], 1, "gpt-5 turbo"),
         (["--recall", "maybe", "chats"], 2, "maybe"),
+        (["bench", "--turns", "1"], 2, "--turns"),
+        (["bench", "--turns", "many"], 2, "--turns"),
+        (["bench", "--json", "/no/such/folder/figures.json"], 1, "/no/such/folder"),
+        (["bench", "--svg", "/"], 1, "is a folder"),
+        (["bench", "--json", "same", "--svg", "./same"], 2, "same"),
+        (["--model", "/no/such/model.gguf", "bench"], 1, "/no/such/model.gguf"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, arguments: list[str], code: int, names: str) -> None:
@@ -129,7 +135,10 @@ def test_models_are_listed_without_fetching_any(tmp_path: Path) -> None:
     assert "tokens in the same memory by page format: auto 1,024, int8 1,985, k8v4 2,621, int4 3,855, tq3 5,041" in told
 
 
-@pytest.mark.parametrize("module", ["app.cli", "app.settings", "app.desk", "app.commands.ask", "app.commands.machine"])
+@pytest.mark.parametrize(
+    "module",
+    ["app.cli", "app.settings", "app.desk", "app.commands.ask", "app.commands.bench", "app.commands.machine"],
+)
 def test_nothing_heavy_is_imported(module: str) -> None:
     code = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
