@@ -110,7 +110,8 @@ class CudaGraphs:
     def __call__(self, step: Step) -> Step:
         """Run `step` to warm it up (kernels are compiled, libraries take their workspaces), capture it, and return its
         replay. Raises RuntimeError when it cannot be captured."""
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             for _ in range(_WARM_UPS):
                 step()
@@ -118,8 +119,12 @@ class CudaGraphs:
         torch.cuda.empty_cache()
         free, graph = torch.cuda.mem_get_info(self._device)[0], torch.cuda.CUDAGraph()
         # Another thread may allocate meanwhile; only this one's calls are captured, and only they can spoil it.
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            logits = step()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                logits = step()
+        except RuntimeError:
+            torch.cuda.set_stream(current)  # torch leaves its own where a capture ends in an error
+            raise
         taken = max(0, free - torch.cuda.mem_get_info(self._device)[0])
         self.bytes += taken
         _log.info("a decode step of %d chats is a CUDA graph now, %.1f MB", logits.shape[0], taken / 1e6)

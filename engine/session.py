@@ -216,7 +216,10 @@ class Session:
 
     def next_table(self) -> list[PageId]:
         """The page table as it is once the claimed pages are written."""
-        return [self.claimed.get(index, page) for index, page in enumerate(self.table)]
+        table = list(self.table)
+        for index, page in self.claimed.items():
+            table[index] = page
+        return table
 
     def advance(self, count: int, start: Position) -> EvictedSpan | None:
         """`count` pending tokens were computed and the last of them had its window begin at `start`.

@@ -74,7 +74,8 @@ class Channel:
         logging.basicConfig(
             stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )
-        logging.getLogger("app").setLevel(logging.INFO)
+        for own in ("app", "engine"):
+            logging.getLogger(own).setLevel(logging.INFO)
         _die_with_parent()
         return cls(int(read_fd), int(write_fd), name, log_file)
 

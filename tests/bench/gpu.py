@@ -1,7 +1,8 @@
 """The GPU path, measured: `python -m tests.bench.gpu [FILE]`, under 8 minutes on an H200's class, no downloads.
 
 Kernels against torch and against a large copy, decoding eagerly and by CUDA graphs on random weights of real shapes,
-its slope over 100 windows, every page format, and the starter model's text where AIOS_STARTER names its GGUF file.
+its slope over 100 windows, weights in 8 and 4 bits, every page format, and the starter model's text where AIOS_STARTER
+names its GGUF file.
 FILE (gpu.json) is written after every part, so what was measured survives a part that fails; then the exit status is 1
 and the file says why. A figure `*_of_bandwidth` is the time that the bytes take in the copy over the time it took.
 """
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from tests.bench.gpu_decode import decoding, fits, flat, formats
+from tests.bench.gpu_decode import decoding, fits, flat, formats, low_bit
 from tests.bench.gpu_kernels import bandwidth, kernels
 from tests.bench.gpu_machine import Gpu, Machine, Sizes
 from tests.bench.gpu_text import greedy_text
@@ -75,9 +76,10 @@ def measure(machine: Machine, sizes: Sizes, file: Path, starter: Path | None) ->
             results.leave_out(f"decode {shape.name}", f"{machine.free() / 2**30:.1f} GiB are free and it needs more")
     results.add("flat", partial(flat, machine, sizes))
     if fits(machine, sizes.shapes[-1], sizes):
+        results.add("low-bit weights", partial(low_bit, machine, sizes, floor))
         results.add("formats", partial(formats, machine, sizes))
     else:
-        results.leave_out("formats", f"{sizes.shapes[-1].name} does not fit")
+        results.leave_out("low-bit weights and formats", f"{sizes.shapes[-1].name} does not fit")
     if starter is None:
         results.leave_out("greedy text", "AIOS_STARTER names no file of the starter model")
     else:

@@ -13,27 +13,34 @@ from engine.cache.kv_cache import KvCache
 from engine.cache.packed import pages_for
 from engine.model.config import Activation, QkNorm
 from engine.model.decoder import Decoder, DecoderWeights, LayerWeights
-from engine.model.linear import DenseLinear
+from engine.model.linear import Linear, Table, WeightForm
 from engine.model.mlp import GatedMlp
+from engine.model.weights.keep import Keeper
 from engine.runner import Computed, EagerRunner
 from engine.runner_graph import GraphRunner, Runner
 from engine.scheduler import schedule
 from engine.session import Session
 from engine.types import MessageKey, SessionId
 from engine.window import WindowShape
-from tests.bench.gpu_machine import Machine, Shape, Sizes
+from tests.bench.gpu_machine import Capturing, Machine, Shape, Sizes
 from tests.bench.report import median
 
 _ids = itertools.count(1)
 
 
-def random_decoder(machine: Machine, shape: Shape) -> Decoder:
-    """Weights drawn on the device."""
+def random_decoder(machine: Machine, shape: Shape, form: WeightForm = WeightForm.FULL) -> Decoder:
+    """Weights drawn on the device, and held there in `form`."""
+    keeper = Keeper(machine.device, machine.dtype, form)
     width, kv_width = shape.q_heads * shape.head_dim, shape.kv_heads * shape.head_dim
 
-    def linear(rows: int, columns: int) -> DenseLinear:
-        weight = torch.empty(rows, columns, dtype=machine.dtype, device=machine.device)
-        return DenseLinear(weight.normal_(0, columns**-0.5))
+    def drawn(rows: int, columns: int) -> Tensor:
+        return torch.empty(rows, columns, dtype=machine.dtype, device=machine.device).normal_(0, columns**-0.5)
+
+    def linear(rows: int, columns: int) -> Linear:
+        return keeper.linear([drawn(rows, columns)], (rows, columns), None)
+
+    def table(rows: int, columns: int) -> Table:
+        return keeper.table([drawn(rows, columns)], (rows, columns))
 
     def ones(size: int) -> Tensor:
         return torch.ones(size, device=machine.device)
@@ -55,8 +62,8 @@ def random_decoder(machine: Machine, shape: Shape) -> Decoder:
         )
         for _ in range(shape.layers)
     ]
-    embedding = linear(shape.vocab, shape.hidden)
-    head = embedding if shape.tied else linear(shape.vocab, shape.hidden)
+    embedding = table(shape.vocab, shape.hidden)
+    head = embedding if shape.tied else table(shape.vocab, shape.hidden)
     return Decoder(shape.config, DecoderWeights(embedding, tuple(layers), ones(shape.hidden), head))
 
 
@@ -84,11 +91,16 @@ class Chats:
         """Kernel by kernel."""
         return EagerRunner(self._decoder, self.pages, self._machine.device)
 
-    def graphs(self) -> Runner:
-        """By CUDA graphs."""
+    def graphs(self) -> tuple[GraphRunner, int]:
+        """By CUDA graphs, one of which is captured already; and the bytes it took. Raises RuntimeError when it cannot
+        be."""
         sizes = {"sessions": len(self._sessions), "table_len": self._quota_pages}
-        capture = self._machine.capturing()
-        return GraphRunner(self.eager(), self._decoder, self.pages, **sizes, capture=capture)
+        capture = Capturing(self._machine.graphs())
+        runner = GraphRunner(self.eager(), self._decoder, self.pages, **sizes, capture=capture)
+        self.decode(4, runner)
+        if capture.failed is not None:
+            raise capture.failed
+        return runner, capture.graphs.bytes
 
     @property
     def seen(self) -> int:
@@ -154,10 +166,10 @@ def decoding(machine: Machine, shape: Shape, sizes: Sizes, floor: float) -> dict
     for batch in sizes.batches:
         chats = Chats(machine, decoder, sizes, chats=batch, quota=sizes.quota, kv_format=KvFormat.AUTO)
         pages = max(pages, chats.pages.bytes)
-        eager, graphs = chats.eager(), chats.graphs()
+        eager = chats.eager()
         seconds = chats.read(sizes.quota, eager)
         chats.decode(4, eager)
-        chats.decode(4, graphs)
+        graphs, taken = chats.graphs()
         rounds = [(chats.decode(sizes.new, eager), chats.decode(sizes.new, graphs)) for _ in range(sizes.rounds)]
         by_eager, by_graph = (median(column) for column in zip(*rounds, strict=True))
         least = (read + kv * chats.seen) / floor
@@ -167,6 +179,7 @@ def decoding(machine: Machine, shape: Shape, sizes: Sizes, floor: float) -> dict
             f"{name}_batch{batch}_graph_tok_s": batch / by_graph,
             f"{name}_batch{batch}_graph_vs_eager": median([e / g for e, g in rounds]),
             f"{name}_batch{batch}_graph_of_bandwidth": least / by_graph,
+            f"{name}_batch{batch}_graph_mb": taken / 1e6,
         }
         del chats, eager, graphs
     figures[f"{name}_peak_over_plan"] = machine.peak() / (weights + pages)
@@ -182,12 +195,28 @@ def flat(machine: Machine, sizes: Sizes) -> dict[str, float]:
     both = []
     for windows in (1, sizes.windows):
         chats = Chats(machine, decoder, sizes, chats=1, quota=sizes.small_quota, kv_format=KvFormat.AUTO)
-        runner = chats.graphs()
-        chats.read(windows * sizes.small_quota, runner)
-        chats.decode(4, runner)
-        both.append((chats, runner))
+        chats.read(windows * sizes.small_quota, chats.eager())
+        both.append((chats, chats.graphs()[0]))
     rounds = [[chats.decode(2 * sizes.new, runner) for chats, runner in both] for _ in range(2 * sizes.rounds)]
     return {"slope_100_windows": median([late / early for early, late in rounds])}
+
+
+@torch.inference_mode()
+def low_bit(machine: Machine, sizes: Sizes, floor: float) -> dict[str, float]:
+    """Tokens a second by graphs with weights in 8 and 4 bits, on the largest shape, and the share of the bandwidth."""
+    shape, figures = sizes.shapes[-1], {}
+    kv = shape.config.kv_bytes_per_token(KvFormat.AUTO, machine.dtype.itemsize)
+    for form in (WeightForm.INT8, WeightForm.INT4):
+        weights = (decoder := random_decoder(machine, shape, form)).weights
+        chats = Chats(machine, decoder, sizes, chats=1, quota=sizes.quota, kv_format=KvFormat.AUTO)
+        chats.read(sizes.quota, chats.eager())
+        runner, _ = chats.graphs()
+        seconds = median([chats.decode(sizes.new, runner) for _ in range(sizes.rounds)])
+        read = weights.bytes - (0 if shape.tied else weights.embedding.bytes)
+        figures[f"weights_{form}_tok_s"] = 1 / seconds
+        figures[f"weights_{form}_of_bandwidth"] = (read + kv * chats.seen) / floor / seconds
+        del decoder, weights, chats, runner
+    return figures
 
 
 @torch.inference_mode()

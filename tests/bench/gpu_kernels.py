@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.model.weights.quantised import quantised
 from kernels.gated import Gate, gated
 from kernels.paged_attention import decode_splits, paged_decode
 from kernels.paged_prefill import paged_prefill
@@ -60,6 +61,8 @@ def cases(machine: Machine, sizes: Sizes) -> Iterator[Case]:
         for batch in sizes.batches:
             yield decode_case(machine, shape, sizes.page, context, batch)
     yield prefill_case(machine, shape, sizes)
+    for bits in (8, 4):
+        yield low_bit_case(machine, shape, bits)
     for tokens in (sizes.batches[0], sizes.chunk):
         yield from pointwise_cases(machine, shape, sizes.page, tokens)
 
@@ -122,6 +125,16 @@ def prefill_case(machine: Machine, shape: Shape, sizes: Sizes) -> Case:
         ),
         keys.nbytes + values.nbytes + 2 * q.nbytes,
     )
+
+
+def low_bit_case(machine: Machine, shape: Shape, bits: int) -> Case:
+    """One token through the gate and up projections, against torch's product with the same values unpacked."""
+    rows, columns = 2 * shape.intermediate, shape.hidden
+    weight = torch.randn(rows, columns, device=machine.device)
+    linear = quantised([weight], (rows, columns), None, bits, machine.dtype, machine.device)
+    values = linear.rows(torch.arange(rows, device=machine.device))
+    x = random(machine, 1, columns)
+    return Case(f"low_bit_linear_int{bits}", lambda: linear(x), lambda: F.linear(x, values), linear.bytes)
 
 
 def pointwise_cases(machine: Machine, shape: Shape, page: int, tokens: int) -> Iterator[Case]:

@@ -17,6 +17,29 @@ _FLUSHED = 2**28
 """Bytes written between two timed calls: more than the 50 MB of an H200's second-level cache."""
 
 
+class Graphs(Protocol):
+    """Captures steps, and says what memory they took."""
+
+    bytes: int
+
+    def __call__(self, step: Step) -> Step: ...
+
+
+class Capturing:
+    """Captures, and keeps what kept it from that: the runner would go on without."""
+
+    def __init__(self, graphs: Graphs) -> None:
+        self.graphs = graphs
+        self.failed: RuntimeError | None = None
+
+    def __call__(self, step: Step) -> Step:
+        try:
+            return self.graphs(step)
+        except RuntimeError as error:
+            self.failed = error
+            raise
+
+
 class Machine(Protocol):
     """A device, and the clock on it."""
 
@@ -36,8 +59,8 @@ class Machine(Protocol):
     def wait(self) -> None:
         """Until the device has done all that it was given."""
 
-    def capturing(self) -> Callable[[Step], Step]:
-        """Captures steps of one runner."""
+    def graphs(self) -> Graphs:
+        """Captures the steps of one runner."""
 
     def begin_peak(self) -> None:
         """Free what nobody holds, and count the peak of memory from here."""
@@ -88,7 +111,7 @@ class Gpu:
     def wait(self) -> None:
         torch.cuda.synchronize(self.device)
 
-    def capturing(self) -> Callable[[Step], Step]:
+    def graphs(self) -> Graphs:
         return CudaGraphs(self.device)
 
     def begin_peak(self) -> None:

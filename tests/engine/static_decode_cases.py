@@ -20,6 +20,7 @@ from engine.cache.pages import Pages
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished, TokensEvicted
+from engine.model.linear import WeightForm
 from engine.model.load import LoadedModel, load_model
 from engine.policy import Policy
 from engine.runner import Computed, EagerRunner
@@ -191,7 +192,12 @@ def local_and_global(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load_model(folder, device=CPU, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("name", ["tiny", "local_and_global"])
+@pytest.fixture(scope="module")
+def low_bit(small: Tiny) -> LoadedModel:
+    return load_model(small.folder, device=CPU, dtype=torch.float32, form=WeightForm.INT4)
+
+
+@pytest.mark.parametrize("name", ["tiny", "local_and_global", "low_bit"])
 def test_what_is_launched_does_not_depend_on_what_is_written(request: pytest.FixtureRequest, name: str) -> None:
     """One chat inside its sinks; three, two of them windows later; and none: the same operations on the same shapes,
     none of which reads a value on the host or makes a shape of one."""
