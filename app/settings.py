@@ -171,7 +171,7 @@ class Settings:
     weights: str = _option(
         "auto",
         _matching(r"auto|full|int8|int4", "auto, full, int8 or int4"),
-        "How the model's weights are held: auto as its file holds them where nothing is lost by it (Q4_1 or Q8_0), "
+        "How the model's weights are held: auto as its file holds them where the kernels read that (Q4_1 or Q8_0), "
         "full as it runs, or quantised to 8 or 4 bits when it is loaded.",
     )
     window_tokens: int = _option(

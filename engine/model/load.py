@@ -95,9 +95,9 @@ def open_model(
 ) -> OpenedModel:
     """Open one GGUF file or a Hugging Face folder, whose weights will run in `dtype` and be held in `form`.
 
-    None holds them as the file does where the kernels can without loss (Q4_1, Q8_0), else in full. On a CPU where the
-    kernels are not compiled yet that begins in the background, and the weights are held in full this once: without
-    kernels a token would have to unpack all of them.
+    None holds them as the file does where the kernels read that (Q4_1, Q8_0), else in full: the same weights, and
+    products that are the same but for rounding. On a CPU where the kernels are not compiled yet that begins in the
+    background, and the weights are held in full this once: without kernels a token would have to unpack all of them.
 
     Raises ModelFileError or UnsupportedModelError with a sentence that names the file's own values.
     """

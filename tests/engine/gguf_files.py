@@ -66,13 +66,13 @@ def _blocks(rows: int, columns: int, kind: GGMLQuantizationType) -> np.ndarray:
 class _Writer:
     """Stores one tensor after another, and gives the model the values that the file holds."""
 
-    def __init__(self, writer: GGUFWriter, kind: GGMLQuantizationType) -> None:
-        self.writer, self.kind = writer, kind
+    def __init__(self, writer: GGUFWriter, kind: GGMLQuantizationType, ends: GGMLQuantizationType) -> None:
+        self.writer, self.kind, self.ends = writer, kind, ends
 
     def add(self, name: str, values: Tensor) -> Tensor:
         """Write `values`; vectors and routers stay F32. Returns what a reader gets."""
         whole = values.dim() < 2 or "ffn_gate_inp" in name
-        kind = GGMLQuantizationType.F32 if whole else self.kind
+        kind = GGMLQuantizationType.F32 if whole else self.kind if name.startswith("blk.") else self.ends
         if kind in K_QUANTS:
             flat = _blocks(values.numel() // values.shape[-1], values.shape[-1], kind)
             data = flat.reshape(*values.shape[:-1], -1)
@@ -90,8 +90,10 @@ def write_gguf(
     change: Callable[[GGUFWriter], None] = lambda _writer: None,
     pre: str = "smollm",
     architecture: str | None = None,
+    ends: GGMLQuantizationType | None = None,
 ) -> None:
-    """Write `model` in `kind` (see `_Writer.add`); afterwards `model` has the weights that the file holds."""
+    """Write `model` in `kind`, embedding and head in `ends` if that is another (see `_Writer.add`); afterwards `model`
+    has the weights that the file holds."""
     family = model.config.model_type
     arch = ARCHITECTURES[family]
     writer = GGUFWriter(str(path), architecture or gguf.MODEL_ARCH_NAMES[arch])
@@ -99,7 +101,7 @@ def write_gguf(
     _own_fields(writer, model.config)
     _tokenizer_fields(writer, pre)
     change(writer)
-    names, tensors = gguf.get_tensor_name_map(arch, model.config.num_hidden_layers), _Writer(writer, kind)
+    names, tensors = gguf.get_tensor_name_map(arch, model.config.num_hidden_layers), _Writer(writer, kind, ends or kind)
     for name, parameter in model.named_parameters():
         if name != "lm_head.weight" or not family.startswith("gemma"):
             _add(tensors, names, family, name, parameter, _heads(name, model))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from gguf import GGMLQuantizationType, GGUFReader
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -14,9 +16,10 @@ from torch import Tensor
 from engine.engine import Engine, EngineConfig
 from engine.events import AnswerFinished
 from engine.model.linear import DenseLinear, Linear, WeightForm
-from engine.model.load import load_model, open_model
+from engine.model.load import LoadedModel, load_model, open_model
+from engine.model.weights.grouped import Grouped, grouped_int4, grouped_int8
 from engine.model.weights.keep import Keeper
-from engine.model.weights.quantised import LowBitLinear, PackedLinear, grouped_int4, grouped_int8
+from engine.model.weights.quantised import LowBitLinear, PackedLinear
 from engine.sampling.params import SamplingParams
 from engine.types import MessageKey
 from kernels.cpu.packed_weights import GROUP, unpack
@@ -24,6 +27,7 @@ from kernels.cpu.ready import wait_compiled
 from kernels.low_bit_weights import unpack_low_bit
 from tests.bench.weights import TEXT, quality, read
 from tests.engine.family_models import FAMILIES, NAMED, make_model, write_model
+from tests.engine.gguf_files import write_gguf
 from tests.engine.tiny import CPU, Tiny
 
 SHAPES = st.tuples(
@@ -113,11 +117,31 @@ def test_what_q4_1_and_q8_0_hold_is_held_as_it_is(tiles: int, groups: int, seed:
     four.view(rows, groups, GROUP)[..., :2] = torch.tensor([0, 15])  # as llama.cpp makes them: from end to end
     values = four * wide + minimum.float().repeat_interleave(GROUP, 1)
     assert torch.equal(dequantised(held(WeightForm.INT4, values)), values)
-    assert grouped_int4(values)[1].equal(scale)
+    assert grouped_int4(values).scale.equal(scale)
     eight = torch.randint(-127, 128, (rows, columns))
     eight.view(rows, groups, GROUP)[..., 0] = 127
     assert torch.equal(dequantised(held(WeightForm.INT8, eight * wide)), eight * wide)
-    assert grouped_int8(eight * wide)[1].equal(scale)
+    assert grouped_int8(eight * wide).scale.equal(scale)
+
+
+def random_groups(rows: int, columns: int, form: WeightForm, most: int) -> Grouped:
+    """Numbers below `most`, of 15 or 127: no group reaches its ends."""
+    groups, four = columns // GROUP, form is WeightForm.INT4
+    numbers = torch.randint(1 if four else 1 - most, most, (rows, columns))
+    minimum = torch.randn(rows, groups).half() if four else None
+    return Grouped(numbers.to(torch.uint8 if four else torch.int8), torch.rand(rows, groups).half(), minimum)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 3), FORMS, FORMS, st.integers(2, 15))
+def test_what_a_file_holds_is_held_whatever_its_groups_reach(
+    lots: list[int], groups: int, form: WeightForm, kept: WeightForm, most: int
+) -> None:
+    rows = -(-sum(lots) // 16) * 16
+    parts = [random_groups(lot, groups * GROUP, form, most) for lot in [*lots, rows - sum(lots)] if lot]
+    values = torch.cat([part.values() for part in parts])
+    linear = Keeper(CPU, torch.float32, kept).linear(iter(parts), (rows, groups * GROUP), None)
+    want = values if form is kept else dequantised(held(kept, values))
+    assert torch.equal(dequantised(linear), want)
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=4), FORMS)
@@ -191,6 +215,44 @@ def test_the_starter_is_held_as_its_file_holds_it_on_a_gpu_too(
     monkeypatch.setattr("engine.model.load.serves", lambda _device: True)
     opened = open_model(starter_path, device=CPU, dtype=torch.bfloat16, form=None)
     assert opened.keeper.form is WeightForm.INT4
+
+
+Q4_1, Q8_0 = GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0
+SHAPE = {"hidden_size": 128, "intermediate_size": 160, "num_attention_heads": 4, "tie_word_embeddings": True}
+
+
+def with_short_groups(folder: Path, kind: GGMLQuantizationType, family: str, vocab: int) -> Path:
+    """A file whose groups reach half of what their numbers could say, as importance matrices make them."""
+    file = folder / "short.gguf"
+    write_gguf(file, make_model(family, vocab_size=vocab, **SHAPE), kind, ends=Q8_0)
+    for tensor in GGUFReader(file, "r+").tensors:
+        if tensor.tensor_type == Q4_1:
+            tensor.data.reshape(-1, 20)[:, 4:] &= 0x77
+        elif tensor.tensor_type == Q8_0:
+            numbers = tensor.data.reshape(-1, 34)[:, 2:].view(np.int8)
+            numbers //= 2
+    return file
+
+
+@pytest.mark.parametrize("vocab", [272, 275], ids=["whole tiles", "a part of a tile"])
+@pytest.mark.parametrize("family", ["llama", "qwen2"], ids=["interleaved", "biased"])
+@pytest.mark.parametrize("kind", [Q4_1, Q8_0])
+def test_a_file_is_held_as_it_is_whatever_its_groups_reach(
+    tmp_path: Path, kind: GGMLQuantizationType, family: str, vocab: int
+) -> None:
+    file = with_short_groups(tmp_path, kind, family, vocab)
+    own, full = (load_model(file, device=CPU, dtype=torch.float32, form=form) for form in (None, WeightForm.FULL))
+    weights = zip(every_linear(own), every_linear(full), strict=True)
+    for packed, exact in weights:
+        assert isinstance(exact, DenseLinear)
+        assert torch.equal(dequantised(packed)[: len(exact.weight)], exact.weight)
+    tokens = [(7 * i) % 272 for i in range(40)]
+    torch.testing.assert_close(read(own, tokens), read(full, tokens), atol=1e-3, rtol=1e-3)
+
+
+def every_linear(model: LoadedModel) -> list[Linear]:
+    weights = model.decoder.weights
+    return [weights.embedding, weights.head, *(linear for layer in weights.layers for linear in layer.linears)]
 
 
 def test_in_full_until_the_kernels_are_compiled(starter_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from engine.model.config import Experts, ModelConfig, QkNorm
 from engine.model.decoder import DecoderWeights, LayerWeights
 from engine.model.linear import Linear
 from engine.model.mlp import GatedMlp, MixtureOfExperts, Mlp
+from engine.model.weights.grouped import Rows
 from engine.model.weights.keep import Keeping
 
 PIECE = 2**18
@@ -75,7 +76,7 @@ class TensorSource(Protocol):
         Raises what `check` raises, and ModelFileError when it is damaged.
         """
 
-    def pieces(self, name: str, shape: tuple[int, int]) -> Iterator[Tensor]:
+    def pieces(self, name: str, shape: tuple[int, int]) -> Iterator[Rows]:
         """The rows of a matrix, some at a time: what is to be quantised is never there as a whole. Raises as `read`."""
 
 

@@ -1,4 +1,4 @@
-"""One GGUF file: config, weights (dequantised by the gguf library) and the parts of the tokenizer."""
+"""One GGUF file: config, weights (dequantised by the gguf library, or as stored) and the parts of the tokenizer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from engine.model.linear import WeightForm
 from engine.model.weights.assemble import ExpertNames, TensorNames, TensorSource, row_ranges
 from engine.model.weights.gguf_config import family_of, read_config
 from engine.model.weights.gguf_reader import FastReader, UnknownTypeError
+from engine.model.weights.grouped import Grouped, Rows
 from engine.types import ModelFileError, UnsupportedModelError
+from kernels.cpu.packed_weights import GROUP
 
 _READABLE = "take a file in F16, Q8_0, Q4_0, Q4_1 or a K-quant"
 _EXPERTS = ExpertNames("ffn_gate_inp", ("ffn_gate_exps.weight", "ffn_up_exps.weight"), "ffn_down_exps.weight")
@@ -133,7 +135,7 @@ class GgufFile:
         return self._tensors[name]
 
     def form(self) -> WeightForm:
-        """The form that holds the file's own numbers without loss, where there is one: 4 bits for Q4_1, 8 for Q8_0."""
+        """The form that holds the file's own numbers as they are, where there is one: 4 bits for Q4_1, 8 for Q8_0."""
         matrices = {name: tensor.tensor_type for name, tensor in self._tensors.items() if len(tensor.shape) > 1}
         layers = {kind for name, kind in matrices.items() if name.startswith("blk.")}
         ends = {kind for name, kind in matrices.items() if not name.startswith("blk.")}
@@ -178,6 +180,22 @@ class GgufFile:
         self._reader.release(tensor)
         return values
 
+    def grouped(self, name: str, rows: slice = slice(None)) -> Grouped | None:
+        """A matrix as the file holds it, or some of its rows; None unless it is one of Q4_1 or Q8_0. Raises what
+        `shape` raises."""
+        (_, columns), tensor = self.shape(name), self._tensor(name)
+        if tensor.tensor_type not in (GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0):
+            return None
+        blocks = torch.from_numpy(np.array(tensor.data[rows]))
+        blocks = blocks.view(len(blocks), columns // GROUP, -1)
+        self._reader.release(tensor)
+        bounds = 2 if tensor.tensor_type is GGMLQuantizationType.Q4_1 else 1
+        scale, *minimum = blocks[..., : 2 * bounds].contiguous().view(torch.float16).unbind(-1)
+        stored = blocks[..., 2 * bounds :]
+        if minimum:
+            return Grouped(torch.cat((stored & 15, stored >> 4), dim=-1).flatten(1), scale, minimum[0])
+        return Grouped(stored.contiguous().view(torch.int8).flatten(1), scale, None)
+
     def tensors(self, config: ModelConfig, dtype: torch.dtype) -> tuple[TensorSource, TensorNames]:
         """The weights, to be read in `dtype`, and their names."""
         family = family_of(self)
@@ -204,20 +222,33 @@ class _Tensors:
                 f"{list(shape)}; fetch it again"
             )
 
-    def pieces(self, name: str, shape: tuple[int, int]) -> Iterator[Tensor]:
+    def pieces(self, name: str, shape: tuple[int, int]) -> Iterator[Rows]:
         self.check(name, shape)
-        if self.interleaved and (".attn_q." in name or ".attn_k." in name):
-            yield self.read(name, shape)
-            return
-        for first, last in row_ranges(shape):
-            yield torch.from_numpy(self.file.floats(name, slice(first, last))).to(self.dtype)
+        # The pairs of an interleaved matrix lie all over its head, so it is taken whole.
+        ranges = [(0, shape[0])] if self._interleaved_heads(name) else row_ranges(shape)
+        for first, last in ranges:
+            held = self.file.grouped(name, slice(first, last))
+            if held is None:
+                values = torch.from_numpy(self.file.floats(name, slice(first, last))).to(self.dtype)
+                yield self._paired(name, values)
+            else:
+                minimum = None if held.minimum is None else self._paired(name, held.minimum)
+                yield Grouped(self._paired(name, held.numbers), self._paired(name, held.scale), minimum)
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         self.check(name, shape)
-        tensor = torch.from_numpy(self.file.floats(name)).to(self.dtype)
-        if self.interleaved and ".attn_q." in name:
-            return _halves_paired(tensor, self.config.q_heads)
-        return _halves_paired(tensor, self.config.kv_heads) if self.interleaved and ".attn_k." in name else tensor
+        return self._paired(name, torch.from_numpy(self.file.floats(name)).to(self.dtype))
+
+    def _interleaved_heads(self, name: str) -> int | None:
+        if not self.interleaved:
+            return None
+        if ".attn_q." in name:
+            return self.config.q_heads
+        return self.config.kv_heads if ".attn_k." in name else None
+
+    def _paired(self, name: str, tensor: Tensor) -> Tensor:
+        heads = self._interleaved_heads(name)
+        return tensor if heads is None else _halves_paired(tensor, heads)
 
 
 def _halves_paired(weight: Tensor, heads: int) -> Tensor:

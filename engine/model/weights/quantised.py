@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.linear import size_of
+from engine.model.weights.grouped import Grouped, Rows, grouped_int4, grouped_int8, stacked, values_of
 from kernels.cpu.packed_linear import packed_linear, packed_rows, packed_rows_torch
 from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight, empty, group_bytes, pack, unpack
 from kernels.cpu.ready import compile_in_background, compiled
@@ -27,8 +28,6 @@ from kernels.runtime import serves
 _CPU_CHUNK, _GPU_CHUNK = 2**19, 2**25
 """Values dequantised at a time. 2 MB of float32 stay in a core's cache and below the size for which every allocation
 asks the kernel for new pages: 128 tokens through 3072 x 576 take 17 ms so, 24 ms in one piece."""
-_SMALLEST = 6e-8
-"""The scale of zeros: float16 has none below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class PackedLinear:
 
 
 def quantised(
-    parts: Iterable[Tensor],
+    parts: Iterable[Rows],
     shape: tuple[int, int],
     bias: Tensor | None,
     bits: int,
@@ -109,16 +108,18 @@ def quantised(
     device: torch.device,
 ) -> LowBitLinear | PackedLinear:
     """The rows of `parts`, `shape` in all, in 8 or 4 bits, by each group's largest or its smallest and largest value;
-    for a model that runs in `dtype` on `device`, where the weight is put together."""
+    for a model that runs in `dtype` on `device`, where the weight is put together. What a file holds in so many bits
+    is taken as it is."""
+    lots = _tiles(_grouped(parts, bits, device))
     if _packs(shape, dtype, device):
         compile_in_background()
         packed = empty(*shape, bits)
-        for first, some in _tiles(parts, shape[1], device):
-            pack(packed, first, *_grouped(some, bits))
+        for first, lot in lots:
+            pack(packed, first, lot.numbers, lot.scale, lot.minimum)
         return PackedLinear(packed, bias)
     weight = empty_low_bit(*shape, bits, device)
-    for first, some in _tiles(parts, shape[1], device):
-        pack_low_bit(weight, first, *_grouped(some, bits))
+    for first, lot in lots:
+        pack_low_bit(weight, first, lot.numbers, lot.scale, lot.minimum)
     processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     return LowBitLinear(weight, None if bias is None else bias.to(device), dtype, low_bit_splits(*shape, processors))
 
@@ -137,46 +138,33 @@ def _packs(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> 
     return on_cpu and dtype == torch.float32 and shape[0] % TILE == 0 and shape[1] % GROUP == 0
 
 
-def _tiles(parts: Iterable[Tensor], columns: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """Whole tiles and groups in float32 on `device`, some at a time, so that what is computed on the way stays small,
-    and the first row of each lot. What is left over of one goes before the next; zeros fill up the end."""
-    left, first = torch.empty(0, columns, device=device), 0
-    lots = (lot for part in parts for lot in torch.split(part, max(1, _CPU_CHUNK // columns)))
+def _grouped(parts: Iterable[Rows], bits: int, device: torch.device) -> Iterator[Grouped]:
+    """Whole groups on `device`, some rows at a time, so that what is computed on the way stays small. Bounds made anew
+    from a file's values would be others than its own wherever a group does not reach both of its ends."""
+    for part in parts:
+        if isinstance(part, Grouped) and part.bits == bits:
+            yield part.to(device)
+            continue
+        values = values_of(part)
+        for some in torch.split(values, max(1, _CPU_CHUNK // values.shape[1])):
+            whole = F.pad(some.to(device).float(), (0, -values.shape[1] % GROUP))
+            yield grouped_int4(whole) if bits == 4 else grouped_int8(whole)
+
+
+def _tiles(lots: Iterable[Grouped]) -> Iterator[tuple[int, Grouped]]:
+    """Whole tiles, and the first row of each lot. What is left over of one goes before the next; zeros fill up the
+    end."""
+    left, first = None, 0
     for lot in lots:
-        some = lot.to(device).float()
-        held = torch.cat((left, some)) if len(left) else some
-        count = len(held) // TILE * TILE
-        left = held[count:]
-        if count:
-            yield first, _filled(held[:count])
-            first += count
-    if len(left):
-        yield first, _filled(left)
-
-
-def _filled(rows: Tensor) -> Tensor:
-    return F.pad(rows, (0, -rows.shape[1] % GROUP, 0, -rows.shape[0] % TILE))
-
-
-def _grouped(rows: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    return grouped_int4(rows) if bits == 4 else grouped_int8(rows)
-
-
-def grouped_int8(rows: Tensor) -> tuple[Tensor, Tensor, None]:
-    """int8 numbers of float32 `rows` and a float16 scale a group, as in Q8_0."""
-    groups = rows.view(rows.shape[0], -1, GROUP)
-    scale = (groups.abs().amax(-1) / 127).clamp(min=_SMALLEST).half()
-    numbers = (groups / scale[..., None].float()).round_().clamp_(-127, 127)
-    return numbers.to(torch.int8).view(rows.shape), scale, None
-
-
-def grouped_int4(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers from 0 to 15 of float32 `rows`, and a float16 scale and minimum a group, as in Q4_1."""
-    groups = rows.view(rows.shape[0], -1, GROUP)
-    low, high = groups.aminmax(dim=-1)
-    scale, minimum = ((high - low) / 15).clamp(min=_SMALLEST).half(), low.half()
-    numbers = ((groups - minimum[..., None].float()) / scale[..., None].float()).round_().clamp_(0, 15)
-    return numbers.to(torch.uint8).view(rows.shape), scale, minimum
+        held = lot if left is None else stacked((left, lot))
+        count = len(held.numbers)
+        whole = count // TILE * TILE
+        left = held.part(whole, count) if whole < count else None
+        if whole:
+            yield first, held.part(0, whole)
+            first += whole
+    if left is not None:
+        yield first, left.filled(TILE)
 
 
 def _biased(y: Tensor, bias: Tensor | None) -> Tensor:
