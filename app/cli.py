@@ -209,7 +209,7 @@ def bench(
     context: typer.Context,
     turns: Annotated[
         int, typer.Option(min=2, max=1000, help="Turns of the growing chat; each is a quarter of the window.")
-    ] = 12,
+    ] = 10,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the growing chat into this file.")] = None,
     quiet: Quiet = False,

@@ -29,8 +29,8 @@ class Backend(Protocol):
     def plain(self, text: str) -> list[int]:
         """The tokens of a text."""
 
-    def keep(self, count: int) -> None:
-        """Keep the first `count` tokens of the cache."""
+    def keep(self, count: int) -> int:
+        """Keep the first `count` tokens of the cache, or none where it cannot be cut; how many are kept."""
 
     def feed(self, tokens: list[int]) -> None:
         """Evaluate tokens after those in the cache, up to the scores of the next one."""
@@ -67,11 +67,12 @@ class Transformers:
         """Without marks."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def keep(self, count: int) -> None:
+    def keep(self, count: int) -> int:
         """Crop the cache, which takes how many to remove, below zero."""
         removed = self._cache.get_seq_length() - count
         if removed > 0:
             self._cache.crop(-removed)
+        return count
 
     def feed(self, tokens: list[int]) -> None:
         """The scores of the last token only, as `generate` asks for them."""
@@ -115,9 +116,11 @@ class LlamaCpp:
         """Without marks."""
         return list(self._llama.tokenize(text.encode(), add_bos=False, special=False))
 
-    def keep(self, count: int) -> None:
-        """`eval` drops what lies behind `n_tokens` from its cache before it goes on, as `generate` has it do."""
-        self._llama.n_tokens = min(count, self._llama.n_tokens)
+    def keep(self, count: int) -> int:
+        """As `generate` does. Caches of layers with a native window cannot be cut."""
+        kept = count if self._llama._ctx.kv_cache_seq_rm(-1, count, -1) else 0
+        self._llama.n_tokens = kept  # `eval` drops what lies behind it
+        return kept
 
     def feed(self, tokens: list[int]) -> None:
         """By `eval`, in its own batches."""
@@ -153,7 +156,7 @@ class Chat:
         prompt = self._fitting(question, len(answer))
         same = next((n for n, pair in enumerate(zip(prompt, self._held, strict=False)) if pair[0] != pair[1]), None)
         shared = min(len(prompt) - 1, len(self._held)) if same is None else same
-        self._keep(shared)
+        shared = self._keep(shared)
         began = time.perf_counter()
         self._feed(prompt[shared:])
         first = time.perf_counter()
@@ -176,9 +179,10 @@ class Chat:
                 raise ValueError(f"a turn of {len(prompt) + room} tokens does not fit a window of {self._window}")
             del self._messages[:2]
 
-    def _keep(self, count: int) -> None:
-        self._backend.keep(count)
-        del self._held[count:]
+    def _keep(self, count: int) -> int:
+        kept = self._backend.keep(count)
+        del self._held[kept:]
+        return kept
 
     def _feed(self, tokens: list[int]) -> None:
         self._backend.feed(tokens)

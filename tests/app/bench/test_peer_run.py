@@ -32,9 +32,10 @@ class Letters:
     def plain(self, text: str) -> list[int]:
         return [ord(letter) for letter in text]
 
-    def keep(self, count: int) -> None:
+    def keep(self, count: int) -> int:
         assert count <= len(self.cache)
         del self.cache[count:]
+        return count
 
     def feed(self, tokens: list[int]) -> None:
         assert tokens
@@ -72,6 +73,18 @@ def test_while_it_fits_only_what_is_new_is_read_and_afterwards_all_but_the_begin
     assert reads[1] == len("><uabc><a")
     # The oldest has gone: from its number on the prompt is another than the cache.
     assert reads[3] > reads[1]
+
+
+def test_a_cache_that_cannot_be_cut_is_filled_anew() -> None:
+    class Uncut(Letters):
+        def keep(self, count: int) -> int:
+            return super().keep(count if count == len(self.cache) else 0)
+
+    backend = Uncut()
+    chat = Chat(backend, 60, "sys")
+    reads = [int(chat.turn({"question": f"ab{n}", "answer": "c" * 10, "new": 2})[0]) for n in range(4)]
+    assert reads[:2] == [len("<ssys><uabc><a"), len("><uabc><a")]
+    assert reads[3] == len(backend.cache) - 10
 
 
 def test_a_turn_that_can_never_fit_is_refused_with_the_numbers() -> None:
