@@ -136,8 +136,11 @@ class EagerRunner:
             for t, start in zip(range(session.position, session.position + count), begin, strict=True):
                 window.append(Position(t))
                 sink.append(sink_phase(session.shape, Position(t), start))
-        turned = tuple(rope.rotation(window) for rope in self._ropes)
-        return Phases(turned, None if window == sink else tuple(rope.rotation(sink) for rope in self._ropes))
+        if window == sink:
+            return Phases(tuple(rope.rotation(window) for rope in self._ropes), None)
+        both = [rope.rotation([*window, *sink]) for rope in self._ropes]  # one call of each costs half of two
+        first, second = zip(*(rotation.split(len(window)) for rotation in both), strict=True)
+        return Phases(first, second)
 
 
 def _plan_for(pages: Pages) -> PlanAttention:

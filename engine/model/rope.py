@@ -29,6 +29,10 @@ class Rotation:
     cos: Tensor
     sin: Tensor
 
+    def split(self, tokens: int) -> tuple[Rotation, Rotation]:
+        """Those of the first `tokens`, and of the others."""
+        return Rotation(self.cos[:tokens], self.sin[:tokens]), Rotation(self.cos[tokens:], self.sin[tokens:])
+
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
     """Angular speed of each pair of dimensions, float64 `[rotated dimensions / 2]`."""

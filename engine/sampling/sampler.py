@@ -24,7 +24,7 @@ from torch import Tensor
 
 from engine.sampling.constraint import Matcher
 from engine.sampling.draw import best, drawn
-from engine.sampling.filters import Candidates, filtered
+from engine.sampling.filters import filtered
 from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import biased, penalised
 from engine.types import EngineError, Position
@@ -48,13 +48,13 @@ class Sampler:
         params = self._params
         scores = penalised(biased(self._masked(logits.float(), taken_back), params), params, history, self._spared)
         if params.temperature == 0:
-            candidates = Candidates(torch.arange(len(scores), device=scores.device), scores)
-            chosen = best(candidates)
+            chosen = best(scores)
+            chosen_pair = chosen, scores[chosen]
         else:
             candidates = filtered(scores, params)
-            chosen = drawn(candidates, params.seed, position)
-        chosen_pair = torch.stack((candidates.ids[chosen].double(), candidates.scores[chosen].double()))
-        token, score = chosen_pair.tolist()
+            index = drawn(candidates, params.seed, position)
+            chosen_pair = candidates.ids[index], candidates.scores[index]
+        token, score = torch.stack([one.double() for one in chosen_pair]).tolist()
         if score > -math.inf:
             return int(token)
         # Without a mask no logit can be -inf: these are what a damaged file or an overflow leaves.

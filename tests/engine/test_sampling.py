@@ -10,8 +10,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.sampling.draw import drawn, gumbel
-from engine.sampling.filters import filtered
+from engine.sampling.draw import best, drawn, gumbel
+from engine.sampling.filters import filtered, topk
 from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import biased, penalised
 from engine.sampling.sampler import Sampler
@@ -163,6 +163,25 @@ def test_many_equals_of_the_last_kept_one_stay() -> None:
 
 
 # --- the random numbers ---
+
+
+@given(st.integers(0, 2**31), st.integers(1, 100), st.sampled_from([320, 4096, 6400, 6401]), st.integers(1, 50))
+def test_the_highest_by_groups_are_the_highest(seed: int, count: int, vocab: int, levels: int) -> None:
+    """With few levels most values are equals; with damaged or masked ones among them."""
+    values = torch.randint(levels, (vocab,), generator=torch.Generator().manual_seed(seed)).float()
+    values[seed % vocab :: 97] = -math.inf
+    if seed % 5 == 0:
+        values[seed % 301] = math.nan
+    high, ids = topk(values, count)
+    torch.testing.assert_close(high, torch.topk(values, count).values, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(values[ids], high, rtol=0, atol=0, equal_nan=True)
+    assert len(set(ids.tolist())) == count
+
+
+@given(st.lists(st.sampled_from([-math.inf, -1.0, 0.0, 2.0, math.inf, math.nan]), min_size=1, max_size=200))
+def test_the_best_is_the_first_of_the_highest(values: list[float]) -> None:
+    want = next((i for i, x in enumerate(values) if math.isnan(x)), values.index(max(values)))
+    assert int(best(torch.tensor(values))) == want
 
 
 def test_they_are_splitmix64s() -> None:
