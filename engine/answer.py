@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import islice
 
 from torch import Tensor
 
 from engine.events import AnswerFinished, EngineEvent, FinishReason, TextDelta
 from engine.lookup import PromptLookup
+from engine.runner import Ahead, Computed
 from engine.sampling.constraint import Matcher
 from engine.sampling.params import SamplingParams
 from engine.sampling.sampler import Sampler
+from engine.sampling.together import Ask, Drawn, draw_together
 from engine.session import Session
 from engine.text.detokenizer import Detokenizer
 from engine.text.held import HeldText
 from engine.text.loops import NONE, Repetition, RepetitionFinder
 from engine.text.tokenizer import Tokenizer
-from engine.types import MessageKey, Position
+from engine.types import MessageKey, Position, SessionId
 
 FENCE = "```"
 
@@ -89,8 +92,20 @@ class Answer:
         self.lookup.follow(self.session.past, self.session.pending)
         return self.lookup.guess(most)
 
-    def take(self, logits: Tensor) -> list[EngineEvent]:
-        """Draw the next token from `logits` `[vocab]`; appends it to the session unless it ends the answer.
+    def asks(self, logits: Tensor, ahead: Ahead | None) -> list[Ask]:
+        """What `take` will draw from a step's logits: the next token, and after a guess those that follow if it proves
+        right. Under a constraint, what may follow is known only then."""
+        past, at, t = self.session.past[-self.params.penalty_tokens :], len(self.tokens), self.session.position
+        rows = [logits, *(ahead.logits if ahead is not None and self.matcher is None else ())]
+        guess = () if ahead is None else ahead.tokens
+        return [
+            Ask(self.sampler, row, [*past, *guess[:i]], Position(t + i), frozenset(self.taken_back.get(at + i, ())))
+            for i, row in enumerate(rows)
+        ]
+
+    def take(self, logits: Tensor, drawn: Drawn | None = None) -> list[EngineEvent]:
+        """Draw the next token from `logits` `[vocab]`, or take the one that was `drawn` from them; appends it to the
+        session unless it ends the answer.
 
         When it completes a banned string, the answer goes back to where that began and goes on differently.
         """
@@ -99,7 +114,10 @@ class Answer:
         events: list[EngineEvent] = []
         while True:
             at = len(self.tokens)
-            token = self.sampler.draw(logits, self.session.past, self.session.position, self.taken_back[at])
+            if drawn is not None and drawn.taken_back == self.taken_back[at]:
+                token = drawn.token
+            else:
+                token = self.sampler.draw(logits, self.session.past, self.session.position, self.taken_back[at])
             if token is None:
                 back = at > self.text.settled and self._take_back(at - 1)
                 return events if back else events + self.finish(FinishReason.BLOCKED)
@@ -170,3 +188,15 @@ class Answer:
 
     def _show(self, text: str) -> list[EngineEvent]:
         return [TextDelta(self.session.id, text)] if text else []
+
+
+def drawn_at_once(done: Sequence[Computed], answers: Sequence[Answer | None]) -> dict[SessionId, list[Drawn]]:
+    """What is drawn from a step's logits for each session that has an answer and nothing left to compute; on the
+    device, which is waited for once."""
+    asks = {
+        computed.session.id: answer.asks(computed.logits, computed.ahead)
+        for computed, answer in zip(done, answers, strict=True)
+        if answer is not None and not computed.session.pending
+    }
+    drawn = iter(draw_together([ask for each in asks.values() for ask in each]))
+    return {session: list(islice(drawn, len(each))) for session, each in asks.items()}

@@ -10,7 +10,7 @@ from functools import partial
 from torch import Tensor
 
 from engine.admission import Admission
-from engine.answer import Answer, Priority
+from engine.answer import Answer, Priority, drawn_at_once
 from engine.cache.kv_cache import KvCache
 from engine.cache.packed import pages_for
 from engine.chat import Chat
@@ -24,12 +24,14 @@ from engine.runner import Ahead, Computed
 from engine.runner_graph import runner_for
 from engine.sampling.constraint import Constraints
 from engine.sampling.params import SamplingParams
+from engine.sampling.together import Drawn
 from engine.scheduler import Schedule, schedule
 from engine.session import Session
 from engine.sinks import PinnedMessage, rendered, shape_beside
 from engine.stats import EngineStats
 from engine.text.template import Piece
 from engine.types import EngineError, MessageKey, Position, SessionId
+from kernels.runtime import serves
 
 _log = logging.getLogger(__name__)
 
@@ -270,9 +272,14 @@ class Engine:
             if planned.prefill is not None:
                 self.cache.claim(planned.prefill.session, planned.prefill.count)
             self._computed_tokens += planned.tokens
-            for computed in self._runner.run(planned):
+            done = self._runner.run(planned)
+            # Elsewhere than on a GPU the tokens are drawn one by one, where they are needed.
+            answers = [self._chats[computed.session.id].answer for computed in done]
+            drawn = drawn_at_once(done, answers) if serves(self.model.device) else {}
+            for computed in done:
                 self.cache.settle(computed.session)
-                events += self._after(self._chats[computed.session.id], computed)
+                name = computed.session.id
+                events += self._after(self._chats[name], computed, drawn.get(name, []))
         except BaseException:
             self._drop(planned)
             raise
@@ -286,7 +293,7 @@ class Engine:
             if chat.answer is not None:
                 self._end(chat, [])
 
-    def _after(self, chat: Chat, computed: Computed) -> list[EngineEvent]:
+    def _after(self, chat: Chat, computed: Computed, drawn: Sequence[Drawn]) -> list[EngineEvent]:
         events: list[EngineEvent] = []
         session, answer = chat.session, chat.answer
         if computed.evicted is not None:
@@ -300,13 +307,13 @@ class Engine:
             events.append(PromptRead(session.id, answer.prompt_tokens - session.unread, answer.prompt_tokens))
         if session.pending:
             return events
-        events += self._take(chat, answer, computed.logits)
+        events += self._take(chat, answer, computed.logits, next(iter(drawn), None))
         if computed.ahead is not None:
-            events += self._follow(chat, answer, computed.ahead)
+            events += self._follow(chat, answer, computed.ahead, drawn[1:])
         return events
 
-    def _take(self, chat: Chat, answer: Answer, logits: Tensor) -> list[EngineEvent]:
-        written = answer.take(logits)
+    def _take(self, chat: Chat, answer: Answer, logits: Tensor, drawn: Drawn | None) -> list[EngineEvent]:
+        written = answer.take(logits, drawn)
         chat.measure()
         if any(isinstance(event, AnswerFinished) for event in written):
             return self._end(chat, written)
@@ -324,16 +331,17 @@ class Engine:
                 return with_guess
         return planned
 
-    def _follow(self, chat: Chat, answer: Answer, ahead: Ahead) -> list[EngineEvent]:
+    def _follow(self, chat: Chat, answer: Answer, ahead: Ahead, drawn: Sequence[Drawn]) -> list[EngineEvent]:
         """Go on over guessed tokens as long as the answer draws them itself; their K and V are computed already."""
         events: list[EngineEvent] = []
         session, first = chat.session, chat.session.position
-        for token, logits, start in zip(ahead.tokens, ahead.logits, ahead.starts, strict=True):
+        rows = zip(ahead.tokens, ahead.logits, ahead.starts, strict=True)
+        for (token, logits, start), known in itertools.zip_longest(rows, drawn):
             if chat.answer is not answer or chat.session is not session or session.pending != [token]:
                 break
             session.advance(1, start)
             self.cache.settle(session)
-            events += self._take(chat, answer, logits)
+            events += self._take(chat, answer, logits, known)
         answer.lookup.judge(len(ahead.tokens), session.position - first)
         return events
 

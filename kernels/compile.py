@@ -26,6 +26,7 @@ from kernels import (
     paged_prefill,
     rms_norm,
     rope_store,
+    sample,
 )
 from kernels.runtime import INTERPRETED, MISSING, CompileCase
 
@@ -61,6 +62,7 @@ def cases() -> Iterator[CompileCase]:
     """Every specialisation of every kernel; a new kernel file adds its `compile_cases` here."""
     for kernels_of in (
         paged_attention, paged_prefill, page_quantise, rms_norm, rope_store, gated, low_bit_linear, low_bit_rows,
+        sample,
     ):  # fmt: skip
         yield from kernels_of.compile_cases()
 

@@ -73,7 +73,10 @@ class Matcher:
         """
         packed = bytearray(self._matcher.compute_bitmask())
         self._check()
-        words = torch.frombuffer(packed, dtype=torch.uint8).to(device)
+        words = torch.frombuffer(packed, dtype=torch.uint8)
+        if device.type == "cuda":  # what is not pinned would be copied while the host waits
+            words = words.pin_memory()
+        words = words.to(device, non_blocking=True)
         bits = (words.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=device)) & 1
         return bits.flatten()[: self._vocab].bool()
 

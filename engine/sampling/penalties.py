@@ -26,15 +26,22 @@ def biased(logits: Tensor, params: SamplingParams) -> Tensor:
     return logits.index_add(0, ids, torch.tensor(list(bias.values()), dtype=logits.dtype, device=logits.device))
 
 
+def penalised_times(params: SamplingParams, history: Sequence[int], spared: frozenset[int]) -> Counter[int]:
+    """How often each token that is penalised occurs in the last `penalty_tokens` tokens; none without penalties."""
+    if params.repetition_penalty == 1 and params.presence_penalty == 0 and params.frequency_penalty == 0:
+        return Counter()
+    return Counter(token for token in history[-params.penalty_tokens :] if token not in spared)
+
+
 def penalised(logits: Tensor, params: SamplingParams, history: Sequence[int], spared: frozenset[int]) -> Tensor:
     """`logits` `[vocab]` after the penalties for the last `penalty_tokens` tokens of `history`, `spared` left alone.
 
     Each distinct token is penalised once: repetition (CTRL, arXiv 1909.05858) divides a positive logit and multiplies
     a negative one, presence is subtracted. Frequency is subtracted once for each time that the token occurs.
     """
-    if params.repetition_penalty == 1 and params.presence_penalty == 0 and params.frequency_penalty == 0:
+    counts = penalised_times(params, history, spared)
+    if not counts:
         return logits
-    counts = Counter(token for token in history[-params.penalty_tokens :] if token not in spared)
     ids = torch.tensor(list(counts), dtype=torch.int64, device=logits.device)
     times = torch.tensor(list(counts.values()), dtype=logits.dtype, device=logits.device)
     old, factor = logits[ids], params.repetition_penalty

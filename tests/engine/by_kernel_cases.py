@@ -5,19 +5,26 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from engine.attention_gpu import by_kernel
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.events import AnswerFinished
 from engine.model.decoder import Decoder, DecoderWeights, LayerWeights
 from engine.model.linear import DenseLinear, Linear, WeightForm
 from engine.model.load import load_model, open_model
 from engine.model.mlp import GatedMlp
 from engine.model.weights.quantised import LowBitLinear
 from engine.runner import EagerRunner
+from engine.sampling.params import Regex, SamplingParams
+from engine.sampling.together import draw_together
 from engine.scheduler import schedule
 from engine.session import Session
+from engine.types import MessageKey
 from engine.window import WindowShape
 from kernels.low_bit_rows import low_bit_rows_torch
 from kernels.runtime import serves
@@ -110,6 +117,41 @@ def in_full(weights: DecoderWeights) -> DecoderWeights:
     return replace(
         weights, embedding=full(weights.embedding), head=full(weights.head), layers=tuple(map(layer, weights.layers))
     )
+
+
+SAMPLED = [
+    SamplingParams(temperature=0.9, top_k=30, top_p=0.9, seed=4, repetition_penalty=1.2, max_tokens=14),
+    SamplingParams(max_tokens=14, logit_bias=((65, 4.0),), frequency_penalty=0.3),
+    SamplingParams(temperature=1.2, min_p=0.02, seed=5, max_tokens=14, banned=("a", "e", "i", "o", "1", "2", "3", "4")),
+    SamplingParams(temperature=1.0, seed=6, max_tokens=14, constraint=Regex("[a-d ]{2,9}z")),
+]
+
+
+def test_answers_drawn_together_are_those_drawn_one_by_one(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four chats that answer side by side, with guesses, strings that are taken back, and a constraint."""
+    drawing = Mock(side_effect=draw_together)
+    monkeypatch.setattr("engine.answer.draw_together", drawing)
+    together, steps = answers_of(tiny), drawing.call_count
+    assert steps > 10
+    monkeypatch.setattr("engine.engine.serves", lambda _device: False)
+    assert answers_of(tiny) == together
+    assert drawing.call_count == steps
+    assert len({text for text, _ in together}) == len(SAMPLED)
+
+
+def answers_of(tiny: Tiny) -> list[tuple[str, int]]:
+    """Each answer's text and how many tokens it has."""
+    engine = Engine(tiny.ours, EngineConfig(192, page_size=16, sessions=len(SAMPLED), guess_tokens=4))
+    for index, params in enumerate(SAMPLED):
+        session = engine.open_session("s")
+        engine.add_user(session, MessageKey("q"), "ababababab" + "cd" * index)
+        engine.generate(session, MessageKey("a"), params)
+    done: dict[int, tuple[str, int]] = {}
+    while engine.busy:
+        for event in engine.step():
+            if isinstance(event, AnswerFinished):
+                done[event.session] = (event.text, event.new_tokens)
+    return [done[session] for session in sorted(done)]
 
 
 def check_prompt(tiny: Tiny, length: int, chunk: int) -> None:

@@ -10,12 +10,13 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.sampling.draw import best, drawn, gumbel
+from engine.sampling.draw import best, drawn
 from engine.sampling.filters import filtered, topk
 from engine.sampling.params import SamplingParams
 from engine.sampling.penalties import biased, penalised
 from engine.sampling.sampler import Sampler
 from engine.types import EngineError, Position
+from kernels.noise import gumbel, noise_key
 from tests.engine.helpers import one_sentence
 
 LOGITS = torch.tensor([1.0, 2.5, -0.5, 2.0, 0.0, 1.5])
@@ -195,18 +196,18 @@ def test_they_are_splitmix64s() -> None:
         uniform = ((z ^ z >> 31) // 2**12 + 0.5) / 2**52
         want.append(-math.log(-math.log(uniform)))
     # Seed 0 at position 0 is the state 0.
-    torch.testing.assert_close(gumbel(torch.arange(5), 0, Position(0)), torch.tensor(want, dtype=torch.float64))
+    torch.testing.assert_close(gumbel(torch.arange(5), noise_key(0, 0)), torch.tensor(want, dtype=torch.float64))
     assert want[0] == pytest.approx(-math.log(-math.log(0xE220A8397B1DCDAF / 2**64)), abs=1e-9)
 
 
 def test_a_token_draws_the_same_number_whoever_else_is_in_the_draw() -> None:
-    everything = gumbel(torch.arange(1000), 7, Position(123456789))
+    everything = gumbel(torch.arange(1000), noise_key(7, 123456789))
     some = torch.tensor([999, 3, 500])
-    assert torch.equal(gumbel(some, 7, Position(123456789)), everything[some])
+    assert torch.equal(gumbel(some, noise_key(7, 123456789)), everything[some])
 
 
 def test_they_are_gumbels() -> None:
-    noise = torch.cat([gumbel(torch.arange(2000), seed, Position(t)) for seed in range(4) for t in (0, 1, 10**9)])
+    noise = torch.cat([gumbel(torch.arange(2000), noise_key(seed, t)) for seed in range(4) for t in (0, 1, 10**9)])
     assert torch.isfinite(noise).all()
     assert float(noise.mean()) == pytest.approx(0.5772, abs=0.04)  # Euler's constant
     assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.1)
