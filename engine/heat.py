@@ -9,6 +9,12 @@ Heat = Mapping[int, float]
 """Of each page that a ring holds, by page number: the attention that its tokens got since it was written."""
 
 
+def coldest(heat: Heat, entries: int) -> int:
+    """The page that a full ring of so many entries recycles next."""
+    older = sorted(heat)[: entries - entries // 2]
+    return min(older, key=lambda number: (heat[number], number))
+
+
 @dataclass(slots=True)
 class ScoredRing:
     """The ring of a session whose policy is to keep the heavy hitters (H2O, arXiv 2306.14048), a page at a time (Quest,
@@ -47,8 +53,14 @@ class ScoredRing:
 
     def coldest(self) -> int:
         """The page that is recycled next."""
-        older = list(self.live)[: len(self.live) - len(self.entries) // 2]
-        return min(older, key=lambda number: (self.heat[number], number))
+        return coldest(self.heat, len(self.entries))
+
+    def without_told(self, heat: Heat) -> Heat:
+        """What a ring whose pages have this heat at the end of a page goes on with: all of them, but for the one that
+        the next token takes the place of, if that was told before. It does not come back to be told again."""
+        if len(heat) < len(self.entries) or (told := coldest(heat, len(self.entries))) not in self.gone:
+            return heat
+        return {number: much for number, much in heat.items() if number != told}
 
     def warm(self, heat: Heat) -> None:
         """Add what pages were looked at by tokens that were computed."""
@@ -56,8 +68,8 @@ class ScoredRing:
             self.heat[number] += more
 
     def take_up(self, heat: Heat, end: int) -> None:
-        """The ring as it was when page `end - 1` was full: it held the pages of `heat`; where they lie is of no
-        account."""
+        """The ring as it was when it held the pages of `heat`, of them those before page `end` full; where they lie is
+        of no account."""
         self.live = dict(zip(sorted(heat), self.entries, strict=False))
         self.heat = {number: heat[number] for number in self.live}
         self.gone = set(range(self.entries[0], end)) - self.live.keys()

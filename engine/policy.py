@@ -28,8 +28,8 @@ class Policy(StrEnum):
 
     @property
     def keeps_tails(self) -> bool:
-        """Whether a page is of use that was not full when its session left: heat is kept where a page ends."""
-        return self in (Policy.ROUND_ROBIN, Policy.TRUNCATE)
+        """Whether a page is of use that was not full when its session left: not where nothing is gone on with."""
+        return self is not Policy.RECOMPUTE
 
     @property
     def guesses(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from engine.cache.host_tier import HostTier
@@ -73,10 +73,7 @@ class KvCache:
         the host tier holds them."""
         shape, full = session.shape, self._leases[session.id].full
         self.keep_tail(session, session.end)
-        ring: Iterable[int] = range(max(shape.sink_pages, full - shape.ring_pages), full)
-        if session.ring is not None:
-            ring = [number for number in session.ring.live if number < full]
-        for number in (*ring, *range(min(full, shape.sink_pages))):
+        for number in (*_ring_pages(session, full), *range(min(full, shape.sink_pages))):
             index, first = session.entry(number), page_bounds(shape, number)[0]
             seen = number < shape.sink_pages or first >= session.start
             # The page that is being written may lie where the oldest of them lay. What nobody sees and nobody knows
@@ -87,18 +84,22 @@ class KvCache:
 
     def keep_tail(self, session: Session, end: Position) -> None:
         """Keep an image of the page that the session writes at, for whoever goes on from its history [0, end): as much
-        of the page as leaves a token to compute. Nothing when `end` lies further back, or the session holds no page."""
+        of the page as leaves a token to compute; of a scored one all that is computed, as heat is known only there.
+        Nothing when `end` lies further back, or the session holds no page."""
         if not self.admitted(session) or not session.policy.keeps_tails:
             return
         shape, number = session.shape, full_pages(session.shape, session.position)
         first, until = session.held(number)[0], min(session.position, Position(end - 1))
+        if session.ring is not None:
+            until = session.position if session.position <= end else first
         in_window = session.start <= first or session.start <= session.window_at(Position(until - 1))
         if number < shape.sink_pages or until <= first or not in_window:
             return
         self._touch(session, number)  # what is dropped to make room is others'
         self._keys(session, number)
-        session.tail = Tail(until, self._key(session, number, until))
-        self.prefix.keep(session.tail.key, session.tokens(first, until), session.table[session.entry(number)])
+        tail = session.tail = Tail(until, self._key(session, number, until))
+        page, heat = session.table[session.entry(number)], self._heat(session, until)
+        self.prefix.keep(tail.key, session.tokens(first, until), page, heat)
         self._touch(session, number)
 
     def claim(self, session: Session, count: int) -> None:
@@ -136,7 +137,7 @@ class KvCache:
                 continue
             if number >= kept_pages(self.pages, shape):
                 self.pages.forget(session.table[session.entry(number)])
-            self._know(session, number, None if session.ring is None else dict(session.ring.heat))
+            self._know(session, number)
             self.prefix.touch(session.page_keys[: shape.sink_pages])
         lease.full = full_pages(shape, session.position)
 
@@ -174,15 +175,27 @@ class KvCache:
         return Resume([*kept, *reversed(newest)], tail.end, end, tail)
 
     def _find_scored(self, session: Session, sinks: list[tuple[int, KnownPage]], until: int, end: Position) -> Resume:
-        """Back to the end of the last page of which the heat is known, as are all pages that the ring held then."""
-        for number in range(until - 1, session.shape.sink_pages - 1, -1):
-            last = self._known(session, number)
-            if last is None or last.heat is None:
-                continue
-            held = [(n, page) for n in sorted(last.heat) if (page := self._known(session, n)) is not None]
-            if len(held) == len(last.heat):
-                return Resume([*sinks, *held], page_bounds(session.shape, number)[1], end, heat=last.heat)
+        """Back to the last point of which the heat is known, as are all pages that the ring goes on with from there."""
+        for number in range(until, session.shape.sink_pages - 1, -1):  # the page that would be gone on with
+            for heat, tail in self._heats(session, number, end):
+                full = [n for n in sorted(heat) if n < number]
+                held = [(n, page) for n in full if (page := self._known(session, n)) is not None]
+                if len(held) == len(full):
+                    at = page_bounds(session.shape, number)[0] if tail is None else tail.end
+                    return Resume([*sinks, *held], at, end, tail, heat)
         return Resume(sinks, Position(session.shape.sinks), end)
+
+    def _heats(self, session: Session, number: int, end: Position) -> Iterator[tuple[Heat, Tail | None]]:
+        """The heat of the ring inside page `number`, where that is the tail, and at its beginning, as far as known."""
+        assert session.ring is not None
+        tail, first = session.tail, page_bounds(session.shape, number)[0]
+        if tail is not None and tail.end < end and full_pages(session.shape, tail.end) == number:
+            known = self.prefix.find(tail.key, session.tokens(first, tail.end))
+            if known is not None and known.heat is not None:
+                yield known.heat, tail
+        last = self._known(session, number - 1) if number > session.shape.sink_pages else None
+        if last is not None and last.heat is not None:
+            yield session.ring.without_told(last.heat), None
 
     def resume(self, before: Session, found: Resume) -> Session:
         """Admit a session with the history that `found` was found for, up to `found.position` computed. `before`, whose
@@ -228,7 +241,7 @@ class KvCache:
 
     def _write_on(self, session: Session, tail: Tail) -> None:
         """Take a page for the tail, as it was."""
-        index = session.shape.table_index(Position(tail.end - 1))
+        index = session.entry(full_pages(session.shape, tail.end))
         page = session.table[index] = self.pool.take(PageId(self._leases[session.id].home + index))
         session.page_pos[index] = session.shape.page_start(Position(tail.end - 1))
         self.pages.begin(page)
@@ -274,12 +287,20 @@ class KvCache:
         parent = keys[number - 1] if number else root_key(self._model, session.policy, session.shape)
         return page_key(parent, session.tokens(first, end), session.starts_within(first, end))
 
-    def _know(self, session: Session, number: int, heat: Heat | None = None) -> None:
-        """A full page that the session holds may be found, and has an image; `heat` was the ring's at its end."""
+    def _know(self, session: Session, number: int) -> None:
+        """A full page that the session holds may be found, and has an image."""
         first, end = session.held(number)
         if first < end and (number < session.shape.sink_pages or session.policy is not Policy.RECOMPUTE):
-            key = self._keys(session, number + 1)[number]
-            self.prefix.add(key, session.tokens(first, end), session.table[session.entry(number)], heat)
+            key, page = self._keys(session, number + 1)[number], session.table[session.entry(number)]
+            self.prefix.add(key, session.tokens(first, end), page, self._heat(session, end))
+
+    def _heat(self, session: Session, t: Position) -> Heat | None:
+        """The heat of a session's ring after t tokens: known of no other point than the one where it stands, and not
+        while a page is missing that was not taken up, see `ScoredRing.without_told`."""
+        if session.ring is None or t != session.position:
+            return None
+        begun = full_pages(session.shape, Position(t - 1)) + 1 - session.shape.sink_pages
+        return dict(session.ring.heat) if len(session.ring.heat) == min(begun, session.shape.ring_pages) else None
 
     def _known(self, session: Session, number: int) -> KnownPage | None:
         key = session.page_keys[number]
@@ -288,18 +309,25 @@ class KvCache:
         return self.prefix.find(key, session.tokens(*session.held(number)))
 
     def _touch(self, session: Session, full: int) -> None:
-        # A chat goes on from its newest pages and its sinks: those that left its window are dropped before them, and
-        # then its tail, without which it computes less than a page again.
+        # A chat goes on from the pages of its ring and its sinks: those that left its window are dropped before them,
+        # and then its tail, without which it computes less than a page again.
         sinks, keys = session.shape.sink_pages, session.page_keys
-        left = max(sinks, full - session.shape.ring_pages)
         tail = [] if session.tail is None else [session.tail.key]
-        self.prefix.touch((*keys[max(sinks, full - self.prefix.image_capacity) : left], *tail))
-        self.prefix.touch((*keys[left:full], *keys[: min(full, sinks)]))
+        self.prefix.touch((*keys[max(sinks, full - self.prefix.image_capacity) : full], *tail))
+        ring = (keys[number] for number in _ring_pages(session, full) if number < len(keys))
+        self.prefix.touch((*ring, *keys[: min(full, sinks)]))
 
     def _release(self, page: PageId) -> None:
         if self.pool.release(page):
             self.prefix.lost(page)
             self.pages.forget(page)
+
+
+def _ring_pages(session: Session, full: int) -> list[int]:
+    """The pages before `full` that a session's ring holds, by number, the oldest first."""
+    if session.ring is not None:
+        return [number for number in session.ring.live if number < full]
+    return list(range(max(session.shape.sink_pages, full - session.shape.ring_pages), full))
 
 
 def kept_pages(pages: Pages, shape: WindowShape) -> int:

@@ -43,7 +43,7 @@ class KnownPage:
     """A full page: where it lies on the device, and where its image is. One of the two is always there. Of a page that
     was not full when its chat was swapped out there is only the image, and fewer tokens.
 
-    `heat` is that of the ring as this page became full, if the policy is to score pages.
+    `heat` is that of the ring after the last of these tokens, if the policy is to score pages.
     """
 
     tokens: tuple[int, ...]
@@ -93,12 +93,13 @@ class PrefixCache:
             self._resident[page] = key
         elif known.page is None:
             self.on_device(key, page)
+        known.heat = known.heat or heat
         self._keep_image(key, known, page)
 
-    def keep(self, key: PageKey, tokens: Sequence[int], page: PageId) -> None:
+    def keep(self, key: PageKey, tokens: Sequence[int], page: PageId, heat: Heat | None) -> None:
         """Keep an image of a page that goes on being written, when there is room for any: the image alone is known."""
         if self._host.may_hold(page):
-            known = self._known.setdefault(key, KnownPage(tuple(tokens), None, None))
+            known = self._known.setdefault(key, KnownPage(tuple(tokens), None, None, heat))
             self._keep_image(key, known, page)
 
     def _keep_image(self, key: PageKey, known: KnownPage, page: PageId) -> None:

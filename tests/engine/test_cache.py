@@ -13,6 +13,7 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished, TokensEvicted
 from engine.model.decoder import Decoder
+from engine.policy import Policy
 from engine.sampling.params import SamplingParams
 from engine.text.template import ChatTemplate
 from engine.types import EngineError, MessageKey, SessionId
@@ -23,9 +24,17 @@ PAGE = 8
 GREEDY = SamplingParams(max_tokens=9)
 
 
-def engine_of(tiny: Tiny, *, sessions: int = 2, host_bytes: int = 1 << 22, chunk_tokens: int = 20) -> Engine:
+def engine_of(
+    tiny: Tiny,
+    *,
+    sessions: int = 2,
+    host_bytes: int = 1 << 22,
+    chunk_tokens: int = 20,
+    policy: Policy = Policy.ROUND_ROBIN,
+) -> Engine:
     model = replace(tiny.ours, stop_ids=frozenset())
-    engine = Engine(model, EngineConfig(96, PAGE, sessions, chunk_tokens=chunk_tokens, host_bytes=host_bytes))
+    config = EngineConfig(96, PAGE, sessions, chunk_tokens=chunk_tokens, host_bytes=host_bytes, policy=policy)
+    engine = Engine(model, config)
     engine.pages.k.fill_(float("nan"))
     engine.pages.v.fill_(float("nan"))
     return engine
@@ -178,10 +187,11 @@ def test_the_host_tier_is_bounded_and_never_in_the_way(tiny: Tiny, images: int) 
     assert answer(engine, session, "a3") == said[3]
 
 
-def test_of_a_chat_that_waits_the_oldest_pages_are_dropped_first(tiny: Tiny) -> None:
-    """Without its newest page it would have to go back; what left its window is needed only to fork there."""
+@pytest.mark.parametrize("policy", [Policy.ROUND_ROBIN, Policy.SCORED])
+def test_of_a_chat_that_waits_what_left_its_window_is_dropped_first(tiny: Tiny, policy: Policy) -> None:
+    """Without a page of its ring it would have to go back; what left its window is needed only to fork there."""
     size = engine_of(tiny).pages.page_bytes
-    engine = engine_of(tiny, sessions=1, host_bytes=(96 // PAGE + 8) * size)
+    engine = engine_of(tiny, sessions=1, host_bytes=(96 // PAGE + 8) * size, policy=policy)
     session, _ = talk(engine, 9)
     talk(engine, 1, "another")
     assert 1 <= engine.unread(session) <= 2 * PAGE
