@@ -9,6 +9,7 @@ the bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ from kernels.cpu.vectors import (
     I8,
     I16,
     I32,
+    VNNI,
     Builder,
     Value,
+    add_products_by_two,
     as_bits,
     as_float,
     at,
@@ -36,7 +39,6 @@ from kernels.cpu.vectors import (
     half_at,
     load,
     number,
-    products_by_two,
     repeat,
     splat,
     store,
@@ -44,25 +46,25 @@ from kernels.cpu.vectors import (
     word,
 )  # fmt: skip
 
-TOKENS_AT_ONCE = 4
+TOKENS_AT_ONCE = 8 if VNNI else 4
 """Tokens that share what is unpacked of a tile: as many as there are registers for."""
+_CHAINS = 4
+"""Sums of a group that a token alone is given: each product waits for the one before it in its sum."""
 _LARGEST = 32767
 
 
-def _numbers(builder: Builder, bits: int, group: Value) -> list[tuple[int, list[Value]]]:
-    """Pairs of columns, each as two vectors of 8 rows x 2 columns of 16 bits."""
-    pairs = []
+def _numbers(builder: Builder, bits: int, group: Value) -> list[Value]:
+    """Pairs of columns, each a vector of 16 rows x 2 columns of 16 bits."""
+    wide = vector(I16, 2 * TILE)
     if bits == 8:
-        for pair in range(GROUP // 2):
-            halves = [load(builder, at(builder, group, pair * 32 + half * 16), vector(I8, 16)) for half in (0, 1)]
-            pairs.append((pair, [builder.sext(x, vector(I16, 16)) for x in halves]))
-        return pairs
+        places = [at(builder, group, pair * 2 * TILE) for pair in range(GROUP // 2)]
+        return [builder.sext(load(builder, place, vector(I8, 2 * TILE)), wide) for place in places]
+    pairs = []
     for four in range(GROUP // 8):
-        places = [at(builder, group, four * 64 + half * 32) for half in (0, 1)]
-        halves = [load(builder, place, vector(I16, 16)) for place in places]
+        words = load(builder, at(builder, group, four * 4 * TILE), wide)
         for part in range(4):
-            shifted = [builder.lshr(x, filled(I16, 16, 4 * part)) if part else x for x in halves]
-            pairs.append((four * 4 + part, [builder.and_(x, filled(I16, 16, 15)) for x in shifted]))
+            shifted = builder.lshr(words, filled(I16, 2 * TILE, 4 * part)) if part else words
+            pairs.append(builder.and_(shifted, filled(I16, 2 * TILE, 15)))
     return pairs
 
 
@@ -73,6 +75,7 @@ def _tile(bits: int, tokens: int) -> Any:
     token's 16 results to the next one's. Acts, scales and sums of a token follow those of the one before.
     """
     size = TILE * GROUP * bits // 8
+    chains = _CHAINS if tokens == 1 else 1
 
     def generate(context: Any, builder: Builder, _signature: Any, args: Sequence[Value]) -> Value:
         weight, groups, acts, scales, sums, out, stride = args
@@ -87,32 +90,30 @@ def _tile(bits: int, tokens: int) -> Any:
                 builder.add(address, builder.mul(index, number(n)))
                 for address, n in ((acts, 2 * GROUP), (scales, 4), (sums, 4))
             )
-            dots = [[filled(I32, 8, 0)] * 2 for _ in range(tokens)]
-            for pair, halves in _numbers(builder, bits, group):
-                for token in range(tokens):
-                    two = load(builder, at(builder, token_at(act, act_stride, token), pair * 4), I32)
-                    both = builder.bitcast(splat(builder, two, 8), vector(I16, 16))
-                    for half, x in enumerate(halves):
-                        dots[token][half] = builder.add(dots[token][half], products_by_two(builder, x, both))
+            places = [token_at(act, act_stride, token) for token in range(tokens)]
+            dots = [[filled(I32, TILE, 0)] * chains for _ in range(tokens)]
+            for pair, x in enumerate(_numbers(builder, bits, group)):
+                for token, place in enumerate(places):
+                    dot = dots[token][pair % chains]
+                    dots[token][pair % chains] = add_products_by_two(builder, dot, x, place, 4 * pair)
             after = []
-            wide = [
-                builder.fpext(load(builder, at(builder, group, size + offset), vector(F16, 8)), vector(F32, 8))
-                for offset in range(0, 64 if bits == 4 else 32, 16)
+            bounds = [
+                builder.fpext(load(builder, at(builder, group, size + offset), vector(F16, TILE)), vector(F32, TILE))
+                for offset in range(0, 4 * TILE if bits == 4 else 2 * TILE, 2 * TILE)
             ]
             for token in range(tokens):
-                by = splat(builder, load(builder, token_at(scale, scale_stride, token), F32), 8)
-                for half in (0, 1):
-                    dot = builder.sitofp(dots[token][half], vector(F32, 8))
-                    sum_so_far = fused(builder, dot, builder.fmul(wide[half], by), totals[token * 2 + half])
-                    if bits == 4:
-                        many = splat(builder, load(builder, token_at(total, scale_stride, token), F32), 8)
-                        sum_so_far = fused(builder, wide[2 + half], many, sum_so_far)
-                    after.append(sum_so_far)
+                by = splat(builder, load(builder, token_at(scale, scale_stride, token), F32), TILE)
+                dot = builder.sitofp(reduce(builder.add, dots[token]), vector(F32, TILE))
+                sum_so_far = fused(builder, dot, builder.fmul(bounds[0], by), totals[token])
+                if bits == 4:
+                    many = splat(builder, load(builder, token_at(total, scale_stride, token), F32), TILE)
+                    sum_so_far = fused(builder, bounds[1], many, sum_so_far)
+                after.append(sum_so_far)
             return after
 
-        results = repeat(builder, groups, [filled(F32, 8, 0.0)] * (2 * tokens), one_group)
-        for index, result in enumerate(results):
-            store(builder, result, at(builder, token_at(out, stride, index // 2), index % 2 * 32))
+        results = repeat(builder, groups, [filled(F32, TILE, 0.0)] * tokens, one_group)
+        for token, result in enumerate(results):
+            store(builder, result, token_at(out, stride, token))
         return context.get_dummy_value()
 
     @word

@@ -1,7 +1,7 @@
 """Words of LLVM's vector language that Numba's Python has no words for.
 
-All of it is generic: LLVM turns a product of 16-bit vectors into `vpmaddwd` on x86 and into its like elsewhere, and
-vectors that are wider than the machine's into several.
+All of it but one instruction is generic: LLVM turns a product of 16-bit vectors into `vpmaddwd` on x86 and into its
+like elsewhere, and vectors that are wider than the machine's into several.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
+from numba.core import config
 from numba.extending import intrinsic
 
 I8, I16, I32, I64, F16, F32 = *map(ir.IntType, (8, 16, 32, 64)), ir.HalfType(), ir.FloatType()
+binding.initialize_native_asmparser()  # reads what is written as an instruction
+VNNI = (
+    config.CPU_NAME is None and config.CPU_FEATURES is None and bool(binding.get_host_cpu_features().get("avx512vnni"))
+)
+"""Whether the processor adds products of 16-bit numbers to 32-bit sums in one instruction."""
 Builder = Any  # llvmlite ships no types
 Value = Any
 
@@ -73,19 +79,29 @@ def paired(builder: Builder, x: Value, y: Value) -> Value:
     return builder.fadd(even, odd)
 
 
-def products_by_two(builder: Builder, x: Value, y: Value) -> Value:
-    """`x[2i] * y[2i] + x[2i + 1] * y[2i + 1]` for two `<16 x i16>`, as `<8 x i32>`: one instruction on x86."""
-    wide = vector(I32, 16)
+def add_products_by_two(builder: Builder, total: Value, x: Value, place: Value, offset: int) -> Value:
+    """`total + x[2i] * y[0] + x[2i + 1] * y[1]` for `<32 x i16>` x and the two i16 y at `place + offset`, `<16 x i32>`.
+
+    Where one instruction does it (VNNI) it is written as such: LLVM takes it apart again and reorders the parts until
+    it runs out of registers. So 128 tokens take 2.3 ms for 3072 x 576 in 4 bits, not 4.3 (one thread).
+    """
+    if VNNI:
+        kind = ir.FunctionType(total.type, [x.type, place.type, total.type])
+        code = f"vpdpwssd {offset}($2){{1to16}}, $1, $0"
+        return builder.asm(kind, code, "=v,v,r,0,~{memory}", [x, place, total], True)
+    two = load(builder, at(builder, place, offset), I32)
+    y = builder.bitcast(splat(builder, two, total.type.count), x.type)
+    wide = vector(I32, x.type.count)
     products = builder.mul(builder.sext(x, wide), builder.sext(y, wide))
     none = ir.Constant(wide, ir.Undefined)
-    even, odd = (shuffled(builder, products, none, range(first, 16, 2)) for first in (0, 1))
-    return builder.add(even, odd)
+    even, odd = (shuffled(builder, products, none, range(first, x.type.count, 2)) for first in (0, 1))
+    return builder.add(total, builder.add(even, odd))
 
 
 def fused(builder: Builder, x: Value, y: Value, z: Value) -> Value:
-    """`x * y + z` of `<8 x float>`, rounded once."""
+    """`x * y + z` of vectors of float32, rounded once."""
     kind = ir.FunctionType(x.type, [x.type] * 3)
-    return builder.call(builder.module.declare_intrinsic("llvm.fma.v8f32", (), kind), [x, y, z])
+    return builder.call(builder.module.declare_intrinsic(f"llvm.fma.v{x.type.count}f32", (), kind), [x, y, z])
 
 
 def repeat(
