@@ -37,11 +37,6 @@ class LowBitWeight:
         return 8 if self.minimum is None else 4
 
     @property
-    def device(self) -> torch.device:
-        """Where it lies."""
-        return self.numbers.device
-
-    @property
     def bytes(self) -> int:
         """Bytes held."""
         return low_bit_bytes(self.rows, self.columns, self.bits)

@@ -24,6 +24,7 @@ def run(marker: str, interpret: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(900)
 def test_kernel_cases_under_the_interpreter():
     run("not slow", interpret="1")
 
