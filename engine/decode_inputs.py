@@ -19,7 +19,7 @@ from engine.cache.pages import Pages
 from engine.session import Session
 from engine.types import Position
 from engine.window import Sight
-from kernels.paged_attention import decode_splits
+from kernels.flash import decode_splits
 
 _ALIGNED = 64
 """Bytes. Triton compiles a kernel for pointers that are multiples of 16, and another for those that are not."""

@@ -18,11 +18,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from kernels import (
+    flash,
     gated,
     low_bit_linear,
     low_bit_rows,
     page_quantise,
     paged_attention,
+    paged_attention_packed,
     paged_prefill,
     rms_norm,
     rope_store,
@@ -61,8 +63,8 @@ class Report:
 def cases() -> Iterator[CompileCase]:
     """Every specialisation of every kernel; a new kernel file adds its `compile_cases` here."""
     for kernels_of in (
-        paged_attention, paged_prefill, page_quantise, rms_norm, rope_store, gated, low_bit_linear, low_bit_rows,
-        sample,
+        paged_attention, paged_attention_packed, flash, paged_prefill, page_quantise, rms_norm, rope_store, gated,
+        low_bit_linear, low_bit_rows, sample,
     ):  # fmt: skip
         yield from kernels_of.compile_cases()
 

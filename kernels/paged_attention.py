@@ -9,7 +9,7 @@ Two-phase query: a stored key is rotated once, at its own position. Ring keys ar
 sink keys with `q_sink`, rotated at `t - (start - S)`, so that their distances are those of StreamingLLM's positions
 inside the cache (arXiv 2309.17453). Softmax runs over both together.
 
-The kernel is split-KV flash decoding (Dao et al., 2023): a program takes every SPLITS-th tile of one session and KV
+The kernel is split-KV flash decoding (see `flash`): a program takes every SPLITS-th tile of one session and KV
 head, the query heads of that KV head stand in the rows of one tile so that K and V are read once, and a second kernel
 merges the splits. The grid depends on shapes only; positions are read on the device, so a CUDA graph captures it.
 """
@@ -24,54 +24,15 @@ import torch
 from torch import Tensor
 
 from kernels.arguments import FLOATS, Layout, expect, expect_dims, expect_float
-from kernels.runtime import CompileCase, ceil_div, dot, jit, next_power_of_two, require, tl
+from kernels.flash import MAX_SPLITS, attended_torch, fold_pages, merge_splits, visible_torch
+from kernels.runtime import CompileCase, ceil_div, jit, next_power_of_two, require, tl
 
-MAX_SPLITS = 128
-"""The merge kernel holds one column tile of all splits in registers: 128 x 64 float32 is 64 registers a thread."""
 MAX_GROUP = 16
 """Query heads a KV head: the rows of the smallest tensor-core tile. With 32 rows and head_dim 256 sm_90 spills."""
 MAX_HEAD_DIM = 256
 _TILE_BYTES = 8 * 1024
 """Of K, and of V. Compiled for head_dim 128 that is 69 to 88 registers and 37 KB of shared memory, so two programs fit
 on every target; 16 KB tiles take 90 to 141 registers and 70 KB, which leaves room for one on sm_86, 89 and 120."""
-_MERGE_COLUMNS = 64
-
-
-@jit
-def _attend(
-    state: tl.tuple, q: tl.tensor, k_head: tl.tensor, v_head: tl.tensor, k_strides: tl.tuple, v_strides: tl.tuple,
-    table: tl.tensor, page_pos: tl.tensor, first: tl.tensor, end: tl.tensor, low: tl.tensor, high: tl.tensor,
-    scale: tl.tensor, cap: tl.tensor, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, SPLITS: tl.constexpr,
-    CAPPED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-) -> tl.tuple:  # fmt: skip
-    """Fold tiles first, first + SPLITS, ... < end into (max, sum, acc); a slot counts when low <= position <= high."""
-    row_max, row_sum, acc = state
-    TILES: tl.constexpr = PAGE_SIZE // BLOCK_N
-    dim = tl.arange(0, BLOCK_D)[None, :]
-    for tile in tl.range(first, end, SPLITS):
-        page = tl.load(table + tile // TILES).to(tl.int64)  # pages x stride passes 2**31 elements in a large pool
-        page_start = tl.load(page_pos + tile // TILES)
-        slot = tile % TILES * BLOCK_N + tl.arange(0, BLOCK_N)
-        # A slot is compared below, a position above: with two positions head_dim 256 spills on sm_100, with two slots
-        # head_dim 80 on sm_90.
-        low_slot = tl.minimum(low - page_start, PAGE_SIZE).to(tl.int32)
-        seen = (page_start >= 0) & (slot >= low_slot) & (page_start + slot <= high)
-        read = seen[:, None] & (dim < HEAD_DIM)
-        k = tl.load(k_head + page * k_strides[1] + slot[:, None] * k_strides[2] + dim, mask=read, other=0.0)
-        scores = dot(q, tl.trans(k)) * scale
-        if CAPPED:
-            scores = cap * (1.0 - 2.0 / (tl.exp2(scores) + 1.0))  # cap * tanh, its own factors folded into scale
-        scores = tl.where(seen[None, :], scores, float("-inf"))
-        new_max = tl.maximum(row_max, tl.max(scores, 1))
-        base = tl.where(new_max == float("-inf"), 0.0, new_max)  # -inf - -inf is NaN: nothing was seen so far
-        p = tl.exp2(scores - base[:, None])
-        shrink = tl.exp2(row_max - base)
-        # Masked like K, not only through p = 0: an unwritten slot may hold NaN, and 0 * NaN is NaN (vLLM #30887).
-        v = tl.load(v_head + page * v_strides[1] + slot[:, None] * v_strides[2] + dim, mask=read, other=0.0)
-        acc = acc * shrink[:, None] + dot(p.to(v.dtype), v)
-        row_sum = row_sum * shrink + tl.sum(p, 1)
-        row_max = new_max
-    return row_max, row_sum, acc
 
 
 @jit
@@ -101,7 +62,7 @@ def _decode_split(
     sinks_seen = tl.maximum(tl.minimum(sinks, t + 1), 0)
     sink_tiles = tl.cdiv(sinks_seen, BLOCK_N).to(tl.int32)
     q = tl.load(q_sink + q_offset, mask=held, other=0.0)
-    state = _attend(
+    state = fold_pages(
         state, q, k_head, v_head, k_strides, v_strides, table, starts, split, sink_tiles,
         tl.load(sink_start + session), sinks_seen - 1, scale, cap, HEAD_DIM, PAGE_SIZE, SPLITS, CAPPED, BLOCK_N,
         BLOCK_D,
@@ -110,7 +71,7 @@ def _decode_split(
     ring_pages = tl.cdiv(tl.maximum(t + 1 - sinks, 0), PAGE_SIZE)
     ring_end = tl.minimum(ring_first + ring_pages, table_len).to(tl.int32)
     q = tl.load(q_window + q_offset, mask=held, other=0.0)
-    row_max, row_sum, acc = _attend(
+    row_max, row_sum, acc = fold_pages(
         state, q, k_head, v_head, k_strides, v_strides, table, starts, ring_first * TILES + split,
         ring_end * TILES, tl.load(start + session), t, scale, cap, HEAD_DIM, PAGE_SIZE, SPLITS, CAPPED, BLOCK_N,
         BLOCK_D,
@@ -124,25 +85,6 @@ def _decode_split(
     if SPLITS > 1:
         lse = tl.where(empty, float("-inf"), row_max + tl.log2(total))
         tl.store(out_lse + part, lse, mask=row < GROUP)
-
-
-@jit
-def _merge_splits(
-    partial: tl.tensor, partial_lse: tl.tensor, out: tl.tensor,
-    HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, BLOCK_S: tl.constexpr, COLUMNS: tl.constexpr,
-) -> None:  # fmt: skip
-    """Weigh the splits of one query head by 2**lse; a split that saw nothing weighs 0."""
-    row = tl.program_id(0).to(tl.int64)
-    split = tl.arange(0, BLOCK_S)
-    dim = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    lse = tl.load(partial_lse + row * SPLITS + split, mask=split < SPLITS, other=float("-inf"))
-    top = tl.max(lse, 0)
-    weight = tl.exp2(lse - tl.where(top == float("-inf"), 0.0, top))
-    total = tl.sum(weight, 0)
-    read = (split < SPLITS)[:, None] & (dim < HEAD_DIM)[None, :]
-    parts = tl.load(partial + (row * SPLITS + split[:, None]) * HEAD_DIM + dim[None, :], mask=read, other=0.0)
-    merged = tl.sum(parts * weight[:, None], 0) / tl.where(total == 0.0, 1.0, total)
-    tl.store(out + row * HEAD_DIM + dim, merged.to(out.dtype.element_ty), mask=dim < HEAD_DIM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +178,7 @@ def paged_decode(
             num_warps=tiling.num_warps, num_stages=tiling.num_stages,
         )  # fmt: skip
         if splits > 1:
-            _merge_splits[(rows, ceil_div(shape.head_dim, _MERGE_COLUMNS))](
-                partial, lse, out, HEAD_DIM=shape.head_dim, SPLITS=splits,
-                BLOCK_S=next_power_of_two(splits), COLUMNS=_MERGE_COLUMNS,
-            )  # fmt: skip
+            merge_splits(partial, lse, out)
     return out
 
 
@@ -267,37 +206,17 @@ def paged_decode_torch(
     sink_start = torch.zeros_like(start) if sink_start is None else sink_start
     shape = _check(q_window, q_sink, k_pages, v_pages, page_table, page_pos, sink_tokens, sink_start, start, position)
     scale = shape.head_dim**-0.5 if scale is None else scale
-    offset = torch.arange(shape.page_size, device=page_pos.device)
     entry = torch.arange(shape.table_len, device=page_pos.device)
     out = torch.empty_like(q_window)
     for session in range(shape.sessions):
         sinks, first, t = int(sink_tokens[session]), int(start[session]), int(position[session])
-        sink = int(sink_start[session])
-        in_sink_page = (entry < ceil_div(sinks, shape.page_size))[:, None]
-        held_at = page_pos[session][:, None] + offset
-        allowed = torch.where(in_sink_page, (held_at >= sink) & (held_at < sinks), held_at >= first)
-        visible = (page_pos[session] >= 0)[:, None] & (held_at <= t) & allowed
-        entries, slots = visible.nonzero(as_tuple=True)
+        in_sink_page, sight = entry < ceil_div(sinks, shape.page_size), (int(sink_start[session]), sinks, first, t)
+        entries, slots = visible_torch(page_pos[session], in_sink_page, shape.page_size, *sight)
         pages = page_table[session, entries].long()
-
-        k = k_pages[:, pages, slots].float()
-        v = v_pages[:, pages, slots].float()
-        grouped = (shape.kv_heads, shape.group, shape.head_dim)
-        by_window = q_window[session].float().view(grouped) @ k.transpose(1, 2)
-        by_sink = q_sink[session].float().view(grouped) @ k.transpose(1, 2)
-        scores = torch.where(in_sink_page[entries, 0], by_sink, by_window) * scale
-        scores = scores if cap is None else torch.tanh(scores / cap) * cap
-        out[session] = (scores.softmax(-1) @ v).view(shape.q_heads, shape.head_dim)
+        k, v = k_pages[:, pages, slots].float(), v_pages[:, pages, slots].float()
+        by_sink = in_sink_page[entries]
+        out[session] = attended_torch(q_window[session], q_sink[session], k, v, by_sink, scale, cap)
     return out
-
-
-def decode_splits(sessions: int, kv_heads: int, table_len: int, page_size: int, processors: int) -> int:
-    """Splits for `paged_decode`: two programs for each of the GPU's `processors`, about 128 tokens a split at least.
-
-    Depends on the quota and the batch, never on a position, so that a captured graph stays valid.
-    """
-    wanted = ceil_div(2 * processors, sessions * kv_heads)
-    return max(1, min(wanted, ceil_div(table_len * page_size, 128), MAX_SPLITS))
 
 
 def _check(
@@ -338,15 +257,20 @@ def _check(
 
 def _check_served(shape: _Shape, splits: int) -> None:
     """Raise ValueError for sizes that the twin takes and the kernel does not."""
-    if shape.page_size < 16 or shape.page_size & (shape.page_size - 1):
-        raise ValueError(f"page_size is {shape.page_size}: the kernel needs a power of two, at least 16")
-    if shape.head_dim > MAX_HEAD_DIM or shape.group > MAX_GROUP:
-        raise ValueError(
-            f"head_dim is {shape.head_dim} and {shape.group} query heads share a KV head: the kernel serves at most "
-            f"{MAX_HEAD_DIM} and {MAX_GROUP}"
-        )
+    check_decode_served(shape.page_size, shape.head_dim, shape.group)
     if not 1 <= splits <= MAX_SPLITS:
         raise ValueError(f"splits is {splits}: expected 1 to {MAX_SPLITS}")
+
+
+def check_decode_served(page_size: int, head_dim: int, group: int) -> None:
+    """Raise ValueError for pages and heads that no decode kernel serves."""
+    if page_size < 16 or page_size & (page_size - 1):
+        raise ValueError(f"page_size is {page_size}: the kernel needs a power of two, at least 16")
+    if head_dim > MAX_HEAD_DIM or group > MAX_GROUP:
+        raise ValueError(
+            f"head_dim is {head_dim} and {group} query heads share a KV head: the kernel serves at most "
+            f"{MAX_HEAD_DIM} and {MAX_GROUP}"
+        )
 
 
 def compile_cases() -> Iterator[CompileCase]:
@@ -372,11 +296,4 @@ def compile_cases() -> Iterator[CompileCase]:
             {"GROUP": group, "HEAD_DIM": head_dim, "PAGE_SIZE": page_size, "SPLITS": splits,
              "CAPPED": capped, "BLOCK_M": MAX_GROUP, "BLOCK_N": tiling.block_n, "BLOCK_D": tiling.block_d},
             tiling.num_warps, tiling.num_stages,
-        )  # fmt: skip
-    for head_dim, splits in ((64, 8), (256, MAX_SPLITS)):
-        yield CompileCase(
-            f"merge_splits bf16 d{head_dim} splits{splits}", _merge_splits,
-            {"partial": "*fp32:16", "partial_lse": "*fp32:16", "out": "*bf16:16"},
-            {"HEAD_DIM": head_dim, "SPLITS": splits, "BLOCK_S": next_power_of_two(splits),
-             "COLUMNS": _MERGE_COLUMNS}, 4, 3,
         )  # fmt: skip

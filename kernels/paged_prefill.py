@@ -20,30 +20,10 @@ import torch
 from torch import Tensor
 
 from kernels.arguments import FLOATS, Layout, expect, expect_dims, expect_float
-from kernels.runtime import CompileCase, ceil_div, dot, jit, next_power_of_two, require, tl
+from kernels.flash import fold_tile
+from kernels.runtime import CompileCase, ceil_div, jit, next_power_of_two, require, tl
 
 MAX_HEAD_DIM = 256
-
-
-@jit
-def _fold(
-    state: tl.tuple, q: tl.tensor, k_rows: tl.tensor, v_rows: tl.tensor, read: tl.tensor, seen: tl.tensor,
-    scale: tl.tensor, cap: tl.tensor, CAPPED: tl.constexpr,
-) -> tl.tuple:  # fmt: skip
-    """Fold one tile of keys into (max, sum, acc): `read` says which values exist, `seen` which row sees which key."""
-    row_max, row_sum, acc = state
-    k = tl.load(k_rows, mask=read, other=0.0)
-    scores = dot(q, tl.trans(k)) * scale
-    if CAPPED:
-        scores = cap * (1.0 - 2.0 / (tl.exp2(scores) + 1.0))  # cap * tanh, its own factors folded into scale
-    scores = tl.where(seen, scores, float("-inf"))
-    new_max = tl.maximum(row_max, tl.max(scores, 1))
-    base = tl.where(new_max == float("-inf"), 0.0, new_max)  # -inf - -inf is NaN: nothing was seen so far
-    p = tl.exp2(scores - base[:, None])
-    shrink = tl.exp2(row_max - base)
-    # Masked like K: a slot that nobody sees may hold NaN, and 0 * NaN is NaN.
-    v = tl.load(v_rows, mask=read, other=0.0)
-    return new_max, row_sum * shrink + tl.sum(p, 1), acc * shrink[:, None] + dot(p.to(v.dtype), v)
 
 
 @jit
@@ -67,7 +47,7 @@ def _fold_pages(
         held = slot < slots_end
         seen = (slot[None, :] >= low_slot[:, None]) & held[None, :]
         read = (held & (slot >= lowest_slot))[:, None] & (dim < HEAD_DIM)
-        state = _fold(
+        state = fold_tile(
             state, q, k_head + page * k_strides[1] + slot[:, None] * k_strides[2] + dim,
             v_head + page * v_strides[1] + slot[:, None] * v_strides[2] + dim, read, seen, scale, cap, CAPPED,
         )  # fmt: skip
@@ -87,7 +67,7 @@ def _fold_chunk(
         seen = (key[None, :] >= low[:, None]) & (key[None, :] <= token[:, None])
         read = ((key >= lowest) & (key < end))[:, None] & (dim < HEAD_DIM)
         row = key.to(tl.int64)[:, None]
-        state = _fold(
+        state = fold_tile(
             state, q, k_head + row * k_stride + dim, v_head + row * v_stride + dim, read, seen, scale, cap, CAPPED
         )
     return state

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.paged_attention import MAX_SPLITS, decode_splits, paged_decode, paged_decode_torch
+from kernels.flash import MAX_SPLITS, decode_splits
+from kernels.paged_attention import paged_decode, paged_decode_torch
 
 
 @settings(max_examples=60, deadline=None)
