@@ -176,6 +176,24 @@ def attend_chunk(
     return mixed.permute(2, 0, 1, 3).reshape(tokens, kv_heads * group, dim)
 
 
+class DecodeThenPrefill:
+    """The `Attend` of one forward pass: `count` decode tokens first, then at most one chunk, each by its own."""
+
+    def __init__(self, decode: Attend | None, count: int, prefill: Attend | None) -> None:
+        self._decode, self._count, self._prefill = decode, count, prefill
+
+    def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
+        n, parts = self._count, []
+        if self._decode is not None:
+            parts.append(self._decode(layer, q_window[:n], q_sink[:n], k[:n], v[:n]))
+        if self._prefill is not None:
+            window = q_window[n:]
+            sink = window if q_sink is q_window else q_sink[n:]
+            parts.append(self._prefill(layer, window, sink, k[n:], v[n:]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 class AttentionByWindow:
     """The `Attend` of a model whose layers differ in their native windows: each layer's own among `attentions`."""
 

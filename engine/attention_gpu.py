@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.attention import DecodeThenPrefill
 from engine.cache.pages import Pages
 from engine.decode_inputs import DecodeInputs, decode_row, sent_once, splits_for
 from engine.model.config import Scoring
@@ -94,28 +95,12 @@ class PrefillByKernel:
         return out
 
 
-class AttentionByKernel:
-    """The `Attend` of one forward pass: `count` decode tokens first, then at most one chunk."""
-
-    def __init__(self, decode: Attend | None, count: int, prefill: Attend | None) -> None:
-        self._decode, self._count, self._prefill = decode, count, prefill
-
-    def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
-        n, parts = self._count, []
-        if self._decode is not None:
-            parts.append(self._decode(layer, q_window[:n], q_sink[:n], k[:n], v[:n]))
-        if self._prefill is not None:
-            parts.append(self._prefill(layer, q_window[n:], q_sink[n:], k[n:], v[n:]))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
 def by_kernel(pages: Pages, schedule: Schedule, rows: list[Sight], chunk: list[Sight], scoring: Scoring) -> Attend:
     """The Triton kernels: the GPU's way."""
     decode = _decode_once(pages, schedule.decode, rows, scoring) if schedule.decode else None
     prefill = schedule.prefill
     ahead = None if prefill is None else PrefillByKernel(pages, prefill.session, chunk, scoring)
-    return AttentionByKernel(decode, len(schedule.decode), ahead)
+    return DecodeThenPrefill(decode, len(schedule.decode), ahead)
 
 
 def _decode_once(pages: Pages, sessions: list[Session], rows: list[Sight], scoring: Scoring) -> DecodeByKernel:

@@ -1,4 +1,5 @@
-"""Attention over packed pages in plain torch: the CPU's path, and for now the GPU's.
+"""Attention over packed pages in plain torch: the CPU's path. A GPU reads prompts this way too and decodes by
+`attention_packed_gpu`.
 
 A token sees the pages that its session keeps as computed, and its own page, as they were computed; every other page
 as it comes back from its format, whether that page was read long ago or a moment ago in the same chunk. What a token
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.attention import attend_chunk, scored, seen_keys
+from engine.attention import DecodeThenPrefill, attend_chunk, scored, seen_keys
+from engine.attention_packed_gpu import packed_decode_by_kernel
 from engine.cache.formats.rows import Rows, dequantise
 from engine.cache.kv_cache import kept_pages
 from engine.cache.packed import PackedPages, PackedRows
@@ -22,6 +24,7 @@ from engine.scheduler import Schedule
 from engine.session import Session
 from engine.types import Position
 from engine.window import Sight, WindowShape, full_pages, page_bounds
+from kernels.runtime import serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,11 @@ Run = FrameRun | PackedRun
 
 @dataclass(frozen=True, slots=True)
 class PackedDecodeRow:
-    """One session's next token: the frame slot it goes to, the runs it sees (its own slot included), and the slots
-    [first, end) of its page, in the frames and packed, when the token makes it full."""
+    """One session's next token: the frame slot it goes to, and the runs it sees, its own slot included."""
 
     slot: int
     sinks: list[Run]
     window: list[Run]
-    full: tuple[FrameRun, PackedRun] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +100,22 @@ def runs(pages: PackedPages, session: Session, first: Position, end: Position) -
 def decode_row(pages: PackedPages, session: Session, seen: Sight) -> PackedDecodeRow:
     """The plan for the token at `session.position`, which sees `seen`."""
     t, shape = session.position, session.shape
-    number = full_pages(shape, t)
-    first, end = page_bounds(shape, number)
-    slot, full = session.slot(t), None
-    if end == t + 1 and number >= kept_pages(pages, shape):
-        low = session.slot(first)
-        frame = pages.frame_slot(low)
-        full = FrameRun(frame, frame + end - first), PackedRun(low, low + end - first)
     return PackedDecodeRow(
-        slot=pages.frame_slot(slot),
+        slot=pages.frame_slot(session.slot(t)),
         sinks=runs(pages, session, seen.sink, Position(min(shape.sinks, t + 1))),
         window=runs(pages, session, seen.start, Position(t + 1)) if t >= shape.sinks else [],
-        full=full,
     )
+
+
+def pack_full(pages: PackedPages, sessions: list[Session]) -> None:
+    """Pack the pages that the next token of these sessions made full, once all layers have computed it. (A prompt's
+    chunk packs what it fills by itself: its later tokens see those pages packed.)"""
+    for session in sessions:
+        t, shape = session.position, session.shape
+        number = full_pages(shape, t)
+        first, end = page_bounds(shape, number)
+        if end == t + 1 and number >= kept_pages(pages, shape):
+            pages.pack(session.table[session.entry(number)], end - first)
 
 
 def prefill_chunk(pages: PackedPages, session: Session, seen: list[Sight], device: torch.device) -> PackedChunk:
@@ -158,32 +162,20 @@ def _page_numbers(shape: WindowShape, positions: Tensor) -> Tensor:
     return torch.where(positions < shape.sinks, positions // shape.page_size, in_ring)
 
 
-class PackedAttention:
-    """The `Attend` of one forward pass: the decode rows first, then at most one chunk. All rows come rotated."""
+class PackedDecodeInPlace:
+    """One token of each session, over its runs where they lie. All rows come rotated."""
 
-    def __init__(
-        self, pages: PackedPages, rows: list[PackedDecodeRow], chunk: PackedChunk | None, scoring: Scoring
-    ) -> None:
-        self._pages, self._rows, self._chunk, self._scoring = pages, rows, chunk, scoring
+    def __init__(self, pages: PackedPages, rows: list[PackedDecodeRow], scoring: Scoring) -> None:
+        self._pages, self._rows, self._scoring = pages, rows, scoring
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
+        """Store k, v `[sessions, kv_heads, head_dim]`; returns `[sessions, q_heads, head_dim]`."""
         out = q_window.new_empty(q_window.shape)
         frames_k, frames_v = self._pages.layer(layer)
         for index, row in enumerate(self._rows):
             frames_k[:, row.slot] = k[index]
             frames_v[:, row.slot] = v[index]
             out[index] = self._decode(layer, row, q_window[index], q_sink[index])
-            if row.full is not None:
-                frame, packed = row.full
-                slots = torch.arange(packed.first, packed.end, device=k.device)
-                for rows, frames in ((self._pages.keys, frames_k), (self._pages.values, frames_v)):
-                    rows.write(layer, slots, rows.quantiser.quantise(frames[:, frame.first : frame.end]))
-        n = len(self._rows)
-        if self._chunk is not None:
-            q = q_window[n:]
-            sink = q if q_sink is q_window else q_sink[n:]
-            out[n:] = self._prefill(layer, self._chunk, q, sink, k[n:], v[n:])
         return out
 
     def _decode(self, layer: int, row: PackedDecodeRow, q_window: Tensor, q_sink: Tensor) -> Tensor:
@@ -227,10 +219,16 @@ class PackedAttention:
         rows.quantiser.unscaled(rows.codes[layer][:, tile.first : tile.end], out)
         return out
 
-    def _prefill(
-        self, layer: int, chunk: PackedChunk, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor
-    ) -> Tensor:
-        pages = self._pages
+
+class PackedPrefill:
+    """The tokens of a chunk; they attend before they are stored. All rows come rotated."""
+
+    def __init__(self, pages: PackedPages, chunk: PackedChunk, scoring: Scoring) -> None:
+        self._pages, self._chunk, self._scoring = pages, chunk, scoring
+
+    def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
+        pages, chunk = self._pages, self._chunk
         frames = pages.layer(layer)
         new_k, new_v = k.transpose(0, 1), v.transpose(0, 1)
         keys = self._columns(layer, chunk, pages.keys, frames[0], new_k)
@@ -247,9 +245,7 @@ class PackedAttention:
             return torch.cat((*earlier, new), dim=1)
         begun = [self._read(layer, rows, frames, run) for run in chunk.begun]
         full = torch.cat((*begun, new[:, chunk.packed_own]), dim=1)
-        packed = rows.quantiser.quantise(full)
-        rows.write(layer, chunk.packed, packed)
-        dequantise(rows.quantiser, packed, full)
+        dequantise(rows.quantiser, rows.pack_layer(layer, chunk.packed, full), full)
         return torch.cat((*earlier, full, new), dim=1)
 
     def _read(self, layer: int, rows: PackedRows, frames: Tensor, run: Run) -> Tensor:
@@ -285,7 +281,14 @@ def packed_attention(
 ) -> Attend:
     """The `Attend` of a step: the next token of each session that decodes sees `rows`, the tokens of the prompt's chunk
     see `chunk`."""
-    plans = [decode_row(pages, session, seen) for session, seen in zip(schedule.decode, rows, strict=True)]
-    prefill = schedule.prefill
-    planned = None if prefill is None else prefill_chunk(pages, prefill.session, chunk, pages.k.device)
-    return Rotated(PackedAttention(pages, plans, planned, scoring), pages.rotation)
+    sessions, prefill = schedule.decode, schedule.prefill
+    decode: Attend | None = None
+    if sessions and serves(pages.k.device):
+        decode = packed_decode_by_kernel(pages, sessions, rows, scoring)
+    elif sessions:
+        plans = [decode_row(pages, session, seen) for session, seen in zip(sessions, rows, strict=True)]
+        decode = PackedDecodeInPlace(pages, plans, scoring)
+    ahead = None
+    if prefill is not None:
+        ahead = PackedPrefill(pages, prefill_chunk(pages, prefill.session, chunk, pages.k.device), scoring)
+    return Rotated(DecodeThenPrefill(decode, len(sessions), ahead), pages.rotation)

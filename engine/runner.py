@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.attention import AttentionByWindow, DecodeInPlace, PagedAttention, decode_row, prefill_chunk
 from engine.attention_gpu import by_kernel
-from engine.attention_packed import packed_attention
+from engine.attention_packed import pack_full, packed_attention
 from engine.attention_scored import ScoredAttention, ScoredPart, scored_part
 from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
@@ -88,6 +88,8 @@ class EagerRunner:
             hidden = self._decoder.forward(tokens, phases, attend)
         else:
             hidden = self._layers(schedule, work, starts, tokens, phases)
+        if isinstance(self._pages, PackedPages):
+            pack_full(self._pages, schedule.decode)
         wanted: list[int] = []
         for part, (_, count) in zip(parts, work, strict=True):
             first = wanted[-1] + 1 if wanted else 0

@@ -8,7 +8,6 @@ are rotated already (see `formats.rotation`).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import torch
@@ -20,8 +19,8 @@ from engine.cache.formats.rows import SCALE, Quantiser, Rows
 from engine.cache.pages import Pages
 from engine.model.config import ModelConfig
 from engine.types import PageId
-
-_log = logging.getLogger(__name__)
+from kernels.page_quantise import quantise_rows
+from kernels.runtime import serves
 
 SINK_TOKENS = 128
 """Sinks of a session that are kept as computed; of a longer system prompt the rest is quantised like any page."""
@@ -30,10 +29,12 @@ _TILE_TOKENS = 256  # packed slots that attention unpacks at once: 196 kB of flo
 
 class PackedRows:
     """Keys or values of every page, packed: `codes` uint8 `[layers, kv_heads, slots, row_bytes]` and `scales` bfloat16
-    `[layers, kv_heads, slots]`."""
+    `[layers, kv_heads, slots]`. `magnitudes` are the codebook's, where there is one."""
 
     def __init__(self, quantiser: Quantiser, shape: tuple[int, int, int], head_dim: int, device: torch.device) -> None:
         self.quantiser = quantiser
+        magnitudes = quantiser.magnitudes(head_dim)
+        self.magnitudes = None if magnitudes is None else magnitudes.to(device)
         self.codes = torch.zeros((*shape, quantiser.row_bytes(head_dim)), dtype=torch.uint8, device=device)
         self.scales = torch.zeros(shape, dtype=SCALE, device=device)
 
@@ -42,10 +43,22 @@ class PackedRows:
         """Codes and scales."""
         return self.codes.nbytes + self.scales.nbytes
 
-    def write(self, layer: int, slots: Tensor, rows: Rows) -> None:
-        """Put quantised rows `[kv_heads, slots, ...]` into these slots `[slots]` of a layer."""
-        self.codes[layer][:, slots] = rows.codes
-        self.scales[layer][:, slots] = rows.scales
+    def pack(self, slots: Tensor, rows: Tensor) -> None:
+        """Quantise rows of all layers, `[layers, kv_heads, slots, head_dim]`, into these slots, int64 `[slots]`."""
+        self._pack(slots, rows.flatten(0, 1), self.codes.flatten(0, 1), self.scales.flatten(0, 1))
+
+    def pack_layer(self, layer: int, slots: Tensor, rows: Tensor) -> Rows:
+        """Quantise rows of a layer, `[kv_heads, slots, head_dim]`, into these slots; returns what lies there now."""
+        codes, scales = self.codes[layer], self.scales[layer]
+        self._pack(slots, rows, codes, scales)
+        return Rows(codes[:, slots], scales[:, slots])
+
+    def _pack(self, slots: Tensor, rows: Tensor, codes: Tensor, scales: Tensor) -> None:
+        if serves(rows.device):
+            quantise_rows(rows, slots, codes, scales, self.quantiser.packing, magnitudes=self.magnitudes)
+            return
+        packed = self.quantiser.quantise(rows)
+        codes[:, slots], scales[:, slots] = packed.codes, packed.scales
 
     def memory_of(self, first: int, end: int) -> list[Tensor]:
         """The memory of slots [first, end) of all layers, codes and scales."""
@@ -119,6 +132,17 @@ class PackedPages(Pages):
         if frame is not None:
             self._free_frames.append(frame)
 
+    def pack(self, page: PageId, tokens: int) -> None:
+        """Quantise the first `tokens` of a page, all layers, from its frame into its packed place."""
+        frame, low = self._frame_of[page], page * self.page_size
+        slots = torch.arange(low, low + tokens, device=self.k.device)
+        self.keys.pack(slots, self.k[:, :, frame, :tokens])
+        self.values.pack(slots, self.v[:, :, frame, :tokens])
+
+    def frame(self, page: PageId) -> int:
+        """Its frame, a page's number in `k` and `v`. Raises KeyError when the page has none."""
+        return self._frame_of[page]
+
     def frame_slot(self, slot: int) -> int:
         """Where a slot of a page that has a frame lies in `layer`. Raises KeyError when the page has none."""
         return self._frame_of[PageId(slot // self.page_size)] * self.page_size + slot % self.page_size
@@ -181,6 +205,4 @@ def pages_for(
     shape = {"layers": model.layers, "kv_heads": model.kv_heads, "head_dim": model.head_dim, "pages": count}
     if chosen is None:
         return Pages(**shape, page_size=page_size, dtype=dtype, device=device)
-    if device.type == "cuda":
-        _log.warning("pages in the format %s are read by plain torch on a GPU: slower than the kernel for auto", name)
     return PackedPages(chosen, sessions=sessions, **shape, page_size=page_size, dtype=dtype, device=device)

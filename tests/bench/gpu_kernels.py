@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.weights.quantised import quantised
+from kernels.flash import decode_splits
 from kernels.gated import Gate, gated
-from kernels.paged_attention import decode_splits, paged_decode
+from kernels.paged_attention import paged_decode
 from kernels.paged_prefill import paged_prefill
 from kernels.rms_norm import add_rms_norm, rms_norm
 from kernels.rope_store import Angles, rope_store, rope_store_torch

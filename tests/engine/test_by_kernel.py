@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("triton")
 
 
-CASES = ("by_kernel_cases.py", "static_decode_cases.py")
+CASES = ("by_kernel_cases.py", "packed_by_kernel_cases.py", "static_decode_cases.py")
 
 
 def run(name: str, marker: str) -> None:

@@ -51,7 +51,7 @@ def test_shared_memory_is_held_against_the_target():
 def test_every_kernel_family_is_built():
     names = [case.name for case in cases()]
     assert len(set(names)) == len(names)
-    attention = {"decode_split", "merge_splits", "prefill", "quantise"}
+    attention = {"decode_split", "decode_packed", "merge_splits", "prefill", "quantise"}
     low_bit = {"low_bit_linear", "sum_splits", "low_bit_rows"}
     others = {"rms_norm", "add_rms_norm", "rope_store", "gated", "sample", "edit_logits"}
     assert {name.split()[0] for name in names} == attention | low_bit | others

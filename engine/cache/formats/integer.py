@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.formats.rows import SCALE, Rows, divisor
+from kernels.page_quantise import Packing
 
 # A 4-bit row may be better off with its largest value clipped: of these shares of it the one with the least squared
 # error is taken. On the starter model that lowers the KL divergence from 0.0249 to 0.0208, where a scale for every
@@ -15,6 +16,11 @@ _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 
 class Int8:
     """Codes -127..127 around zero; the error of a value is at most half a step, largest / 254."""
+
+    packing = Packing.INT8
+
+    def magnitudes(self, head_dim: int) -> None:
+        """Its levels are evenly spaced."""
 
     def row_bytes(self, head_dim: int) -> int:
         """One byte a value."""
@@ -37,6 +43,11 @@ class Int4:
 
     Byte j of a row holds value j in its low and value j + head_dim / 2 in its high four bits.
     """
+
+    packing = Packing.INT4
+
+    def magnitudes(self, head_dim: int) -> None:
+        """Its levels are evenly spaced."""
 
     def row_bytes(self, head_dim: int) -> int:
         """Half a byte a value."""

@@ -12,6 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from kernels.page_quantise import Packing
+
 SCALE = torch.bfloat16
 SCALE_BYTES = 2
 
@@ -25,7 +27,12 @@ class Rows:
 
 
 class Quantiser(Protocol):
-    """Turns rows `[..., head_dim]` into codes and one scale each, and back."""
+    """Turns rows `[..., head_dim]` into codes and one scale each, and back. `packing` is the kernels' name of it."""
+
+    packing: Packing
+
+    def magnitudes(self, head_dim: int) -> Tensor | None:
+        """The four magnitudes of its codebook, ascending, float32; None where it has none."""
 
     def row_bytes(self, head_dim: int) -> int:
         """Bytes of one row's codes, its scale not counted."""

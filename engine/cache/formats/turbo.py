@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.formats.rows import SCALE, Rows
+from kernels.page_quantise import Packing
 
 _GRID = 1 << 16
 _BITS = 3
@@ -47,6 +48,12 @@ class Turbo3:
     """Eight levels of `codebook`, as a sign and one of four magnitudes. Codes lie in two planes: the magnitudes of four
     values a byte, then the signs of eight values a byte, the first value in the lowest bits."""
 
+    packing = Packing.TQ3
+
+    def magnitudes(self, head_dim: int) -> Tensor:
+        """The upper half of the codebook: the lower is its mirror."""
+        return torch.tensor(codebook(head_dim, _BITS)[2 ** (_BITS - 1) :])
+
     def row_bytes(self, head_dim: int) -> int:
         """Three eighths of a byte a value."""
         return head_dim * _BITS // 8
@@ -59,7 +66,7 @@ class Turbo3:
         shaped = rows / largest.masked_fill(largest == 0, 1.0)
         norm = shaped.norm(dim=-1, keepdim=True)
         unit = (shaped / norm.masked_fill(norm == 0, 1.0)).contiguous()
-        magnitudes = _magnitudes(head_dim).to(rows.device)
+        magnitudes = self.magnitudes(head_dim).to(rows.device)
         nearest = torch.bucketize(unit.abs(), (magnitudes[1:] + magnitudes[:-1]) / 2)
         along = (unit.abs() * magnitudes[nearest]).sum(-1)
         scales = (norm * largest).squeeze(-1) / along.masked_fill(along == 0, 1.0)
@@ -74,10 +81,6 @@ class Turbo3:
         torch.mul(magnitudes.index_select(0, low).view(out.shape), signs.index_select(0, high).view(out.shape), out=out)
 
 
-def _magnitudes(head_dim: int) -> Tensor:
-    return torch.tensor(codebook(head_dim, _BITS)[2 ** (_BITS - 1) :])
-
-
 def _bytes(values: Tensor, bits: int) -> Tensor:
     """Pack values of `bits` bits along the last dimension."""
     places = torch.arange(0, 8, bits, dtype=torch.uint8, device=values.device)
@@ -89,6 +92,6 @@ def _bytes(values: Tensor, bits: int) -> Tensor:
 def _tables(head_dim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """By byte: the four magnitudes `[256, 4]` and the eight signs `[256, 8]` that it stands for."""
     byte = torch.arange(256)[:, None]
-    magnitudes = _magnitudes(head_dim)[byte >> torch.arange(0, 8, 2) & 3]
+    magnitudes = Turbo3().magnitudes(head_dim)[byte >> torch.arange(0, 8, 2) & 3]
     signs = (byte >> torch.arange(8) & 1) * 2 - 1
     return magnitudes.to(device, dtype), signs.to(device, dtype)
