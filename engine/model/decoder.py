@@ -14,8 +14,8 @@ from torch import Tensor
 from engine.model.config import ModelConfig
 from engine.model.linear import Linear, Table, size_of
 from engine.model.mlp import Mlp
-from engine.model.pointwise import add_norm, norm
-from engine.model.rope import Rotation, rotate
+from engine.model.pointwise import add_norm, norm, rotated
+from engine.model.rope import Rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +115,18 @@ class Decoder:
 
     def _attention(self, index: int, layer: LayerWeights, x: Tensor, phases: Phases, attend: Attend) -> Tensor:
         config, count = self.config, x.shape[0]
-        rotated = config.q_heads + config.kv_heads
+        q_and_k = config.q_heads + config.kv_heads
         heads = layer.qkv(x).view(count, -1, config.head_dim)
-        qk, v = heads[:, :rotated], heads[:, rotated:]
+        qk, v = heads[:, :q_and_k], heads[:, q_and_k:]
         if layer.q_norm is not None:
             q, k = qk[:, : config.q_heads], qk[:, config.q_heads :]
             qk = torch.cat((self._norm_heads(q, layer.q_norm), self._norm_heads(k, layer.k_norm)), dim=1)
         rope = self._rope_of[index]
-        turned = qk if rope is None else rotate(qk, phases.window[rope])
-        q_window, k = turned[:, : config.q_heads], turned[:, config.q_heads :]
+        q_window, k = qk[:, : config.q_heads], qk[:, config.q_heads :]
         q_sink = q_window
-        if rope is not None and phases.sink is not None:
-            q_sink = rotate(qk[:, : config.q_heads], phases.sink[rope])
+        if rope is not None:
+            sink = None if phases.sink is None else phases.sink[rope]
+            q_window, q_sink, k = rotated(qk, config.q_heads, phases.window[rope], sink)
         return layer.out(attend(index, q_window, q_sink, k, v).view(count, -1))
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -14,17 +15,20 @@ from engine.attention_gpu import by_kernel
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished
+from engine.model.config import RopeConfig
 from engine.model.decoder import Decoder, DecoderWeights, LayerWeights
 from engine.model.linear import DenseLinear, Linear, WeightForm
 from engine.model.load import load_model, open_model
 from engine.model.mlp import GatedMlp
+from engine.model.pointwise import rotated
+from engine.model.rope import Rope, rotate
 from engine.model.weights.quantised import LowBitLinear
 from engine.runner import EagerRunner
 from engine.sampling.params import Regex, SamplingParams
 from engine.sampling.together import draw_together
 from engine.scheduler import schedule
 from engine.session import Session
-from engine.types import MessageKey
+from engine.types import MessageKey, Position
 from engine.window import WindowShape
 from kernels.low_bit_rows import low_bit_rows_torch
 from kernels.runtime import serves
@@ -152,6 +156,26 @@ def answers_of(tiny: Tiny) -> list[tuple[str, int]]:
             if isinstance(event, AnswerFinished):
                 done[event.session] = (event.text, event.new_tokens)
     return [done[session] for session in sorted(done)]
+
+
+def test_layers_without_positions(tmp_path: Path) -> None:
+    theirs = make_model("smollm3", no_rope_layers=[1, 0], num_hidden_layers=2, head_dim=16)
+    write_model(tmp_path, theirs)
+    check_prompt(Tiny(tmp_path, theirs, load_model(tmp_path, device=CPU, dtype=torch.float32)), 50, 25)
+
+
+@pytest.mark.parametrize("dims", [None, 8])
+@pytest.mark.parametrize("two_phase", [True, False])
+def test_rotation_equals_that_of_plain_torch(dims: int | None, two_phase: bool) -> None:
+    """All of a head or the first of its dimensions, far from the beginning, out of one stacked projection."""
+    rope = Rope(RopeConfig(theta=1e4, dims=dims), 16, CPU)
+    qk = torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(1))[:, :6]
+    window = rope.rotation([Position(7), Position(1_000_000), Position(0)])
+    sink = rope.rotation([Position(7), Position(40), Position(0)]) if two_phase else None
+    q_window, q_sink, k = rotated(qk, 4, window, sink)
+    assert (q_sink is q_window) == (sink is None)
+    torch.testing.assert_close(torch.cat((q_window, k), dim=1), rotate(qk, window), atol=2e-6, rtol=2e-6)
+    torch.testing.assert_close(q_sink, rotate(qk[:, :4], sink or window), atol=2e-6, rtol=2e-6)
 
 
 def check_prompt(tiny: Tiny, length: int, chunk: int) -> None:

@@ -12,20 +12,24 @@ from kernels.rope_store import Angles
 
 @dataclass(frozen=True)
 class Batch:
-    """Arguments of `rope_store` in its order."""
+    """Arguments of `rope` and of `store`."""
 
     q: Tensor
     k: Tensor
     v: Tensor
-    window: Angles | None
+    window: Angles
     sink: Angles | None
     slots: Tensor
     k_pages: Tensor
     v_pages: Tensor
 
     @property
-    def arguments(self):
-        return self.q, self.k, self.v, self.window, self.sink, self.slots, self.k_pages, self.v_pages
+    def to_rotate(self):
+        return self.q, self.k, self.window, self.sink
+
+    @property
+    def to_store(self):
+        return self.k, self.v, self.slots, self.k_pages, self.v_pages
 
     def to(self, device: str) -> Batch:
         def moved(each):
@@ -39,7 +43,7 @@ class Batch:
             stacked[:, :q_heads],
             stacked[:, q_heads : q_heads + kv_heads],
             stacked[:, q_heads + kv_heads :],
-            *(moved(each) for each in self.arguments[3:]),
+            *(moved(each) for each in (self.window, self.sink, self.slots, self.k_pages, self.v_pages)),
         )
 
 
@@ -53,7 +57,7 @@ def make_batch(
     page_size: int = 16,
     seed: int = 0,
 ) -> Batch:
-    """Random rows and angles; slots scattered over the pages, each once. rotary 0 rotates nothing."""
+    """Random rows and angles; slots scattered over the pages, each once."""
     generator = torch.Generator().manual_seed(seed)
     q_heads, kv_heads = heads
     stacked = torch.randn(tokens, q_heads + 2 * kv_heads, head_dim, generator=generator).to(dtype)
@@ -65,13 +69,13 @@ def make_batch(
         cos, sin = turned.cos(), turned.sin()
         return Angles(torch.cat((cos, cos), -1).float(), torch.cat((-sin, sin), -1).float())
 
-    window = angles() if rotary else None
+    window = angles()
     return Batch(
         stacked[:, :q_heads],
         stacked[:, q_heads : q_heads + kv_heads],
         stacked[:, q_heads + kv_heads :],
         window,
-        angles() if two_phase and window is not None else None,
+        angles() if two_phase else None,
         torch.randperm(pages * page_size, generator=generator)[:tokens],
         k_pages,
         k_pages.clone(),

@@ -53,5 +53,5 @@ def test_every_kernel_family_is_built():
     assert len(set(names)) == len(names)
     attention = {"decode_split", "decode_packed", "merge_splits", "prefill", "quantise"}
     low_bit = {"low_bit_linear", "sum_splits", "low_bit_rows"}
-    others = {"rms_norm", "add_rms_norm", "rope_store", "gated", "sample", "edit_logits"}
+    others = {"rms_norm", "add_rms_norm", "rope", "store", "gated", "sample", "edit_logits"}
     assert {name.split()[0] for name in names} == attention | low_bit | others
