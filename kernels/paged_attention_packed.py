@@ -190,10 +190,10 @@ class _Tiling:
     @classmethod
     def of(cls, head_dim: int, page_size: int, element_size: int) -> _Tiling:
         """Tiles of at most a page, so that one table read serves a tile; at least the 16 that tensor cores need.
-        float32 has no tensor cores: with 4 warps tq3 of 256 values spills on every target."""
+        float32 has no tensor cores: tq3 of 256 values spills with 4 warps, and on sm_100 with 8 and 3 stages."""
         block_d = max(16, next_power_of_two(head_dim))
         block_n = max(16, min(page_size, 64, _TILE_BYTES // (block_d * element_size)))
-        return cls(block_n, block_n, block_d, 8 if element_size == 4 else 4)
+        return cls(block_n, block_n, block_d, 8, 2) if element_size == 4 else cls(block_n, block_n, block_d)
 
 
 def paged_decode_packed(
