@@ -187,7 +187,8 @@ class GraphRunner:
 
 def runner_for(model: LoadedModel, pages: Pages, config: EngineConfig) -> Runner:
     """The fastest runner for a model and its pages: CUDA graphs on a GPU where a step is free of host synchronisation,
-    which a mixture of experts (it asks which experts run) and packed pages (the full ones of which are packed after a step) are not."""
+    which a mixture of experts (it asks which experts run) and packed pages (full ones are packed after it) are
+    not."""
     eager = EagerRunner(model.decoder, pages, model.device)
     if model.device.type != "cuda" or type(pages) is not Pages or model.config.experts is not None:
         return eager
