@@ -32,6 +32,8 @@ class Terminal:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
+        self.read_at = 0.0
+        """When the newest output was there, by `time.perf_counter`."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIOS_CHAT_", "NO_COLOR", "SSH_"))}
         environment |= {
             "AIOS_CHAT_HOME": str(home),
@@ -115,6 +117,7 @@ class Terminal:
             return self.process.isalive()
         except pexpect.EOF:
             return False
+        self.read_at = time.perf_counter()
         self.raw += data
         self._stream.feed(data)
         return True
