@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from engine.attention import DecodeThenPrefill
 from engine.cache.pages import Pages
-from engine.decode_inputs import DecodeInputs, decode_row, sent_once, splits_for
+from engine.decode_inputs import DecodeInputs, Staged, Staging, decode_row, splits_for
 from engine.model.config import Scoring
 from engine.model.decoder import Attend
 from engine.scheduler import Schedule
@@ -51,6 +51,22 @@ class DecodeByKernel:
             cap=self._scoring.cap,
             splits=self._splits,
         )
+
+
+class PageTables:
+    """`DecodeTables` of pages as computed."""
+
+    def __init__(self, pages: Pages, fields: Iterator[Staged], windows: int) -> None:
+        self._pages, self._inputs = pages, DecodeInputs(fields, windows)
+
+    def write(self, sessions: Sequence[Session], seen: Sequence[tuple[Sight, ...]]) -> None:
+        """See `DecodeTables`."""
+        self._inputs.write([decode_row(*each) for each in zip(sessions, seen, strict=True)])
+
+    def attend(self, window: int, scoring: Scoring) -> DecodeByKernel:
+        """See `DecodeTables`."""
+        splits = splits_for(self._pages, *self._inputs.table.shape)
+        return DecodeByKernel(self._pages, self._inputs, window, scoring, splits)
 
 
 class PrefillByKernel:
@@ -105,9 +121,12 @@ def by_kernel(pages: Pages, schedule: Schedule, rows: list[Sight], chunk: list[S
 
 def _decode_once(pages: Pages, sessions: list[Session], rows: list[Sight], scoring: Scoring) -> DecodeByKernel:
     """Decoding with inputs of this step's own."""
-    plans = [decode_row(session, (seen,)) for session, seen in zip(sessions, rows, strict=True)]
-    inputs = sent_once(plans, pages.k.device)
-    return DecodeByKernel(pages, inputs, 0, scoring, splits_for(pages, *inputs.table.shape))
+    longest = max(len(session.table) for session in sessions)
+    staging = Staging(DecodeInputs.fields(len(sessions), longest, 1), pages.k.device)
+    tables = PageTables(pages, iter(staging.fields), 1)
+    with staging.writing():
+        tables.write(sessions, [(seen,) for seen in rows])
+    return tables.attend(0, scoring)
 
 
 def _seen_entries(session: Session, start: Position) -> list[int]:

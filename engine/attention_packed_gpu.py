@@ -112,18 +112,35 @@ def _of_layer(rows: PackedRows, layer: int) -> packed_pages.PackedRows:
     return packed_pages.PackedRows(rows.codes[layer], rows.scales[layer], rows.quantiser.packing)
 
 
+class PackedPageTables:
+    """`DecodeTables` of packed pages and their frames. All rows come rotated."""
+
+    def __init__(self, pages: PackedPages, fields: Iterator[Staged], windows: int) -> None:
+        self._pages, self._inputs, self._frames = pages, DecodeInputs(fields, windows), FrameInputs(fields)
+
+    @staticmethod
+    def fields(pages: PackedPages, rows: int, table_len: int, windows: int) -> list[Field]:
+        """What it takes of a staging, in this order."""
+        return [*DecodeInputs.fields(rows, table_len, windows), *FrameInputs.fields(rows, pages.kept_pages + 1)]
+
+    def write(self, sessions: Sequence[Session], seen: Sequence[tuple[Sight, ...]]) -> None:
+        """See `DecodeTables`."""
+        plans = [packed_row(self._pages, *each) for each in zip(sessions, seen, strict=True)]
+        self._inputs.write([row for row, _ in plans])
+        self._frames.write([frames for _, frames in plans])
+
+    def attend(self, window: int, scoring: Scoring) -> PackedDecodeByKernel:
+        """See `DecodeTables`."""
+        return PackedDecodeByKernel(self._pages, self._inputs, self._frames, window, scoring)
+
+
 def packed_decode_by_kernel(
     pages: PackedPages, sessions: list[Session], seen: list[Sight], scoring: Scoring
 ) -> PackedDecodeByKernel:
     """Decoding with inputs of this step's own; the next token of each session sees `seen`."""
-    plans = [packed_row(pages, session, (one,)) for session, one in zip(sessions, seen, strict=True)]
-    rows, frames = zip(*plans, strict=True)
-    longest = max(len(row.table) for row in rows)
-    fields = [*DecodeInputs.fields(len(rows), longest, 1), *FrameInputs.fields(len(rows), pages.kept_pages + 1)]
-    staging = Staging(fields, pages.k.device)
-    staged = iter(staging.fields)
-    inputs, frame_inputs = DecodeInputs(staged, 1), FrameInputs(staged)
+    longest = max(len(session.table) for session in sessions)
+    staging = Staging(PackedPageTables.fields(pages, len(sessions), longest, 1), pages.k.device)
+    tables = PackedPageTables(pages, iter(staging.fields), 1)
     with staging.writing():
-        inputs.write(rows)
-        frame_inputs.write(frames)
-    return PackedDecodeByKernel(pages, inputs, frame_inputs, 0, scoring)
+        tables.write(sessions, [(one,) for one in seen])
+    return tables.attend(0, scoring)

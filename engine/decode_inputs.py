@@ -9,13 +9,15 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.cache.pages import Pages
+from engine.model.config import Scoring
+from engine.model.decoder import Attend
 from engine.session import Session
 from engine.types import Position
 from engine.window import Sight
@@ -142,14 +144,15 @@ class DecodeInputs:
         np.maximum(self._table.host, 0, out=self._table.host)  # an entry that was never used names no page
 
 
-def sent_once(plans: Sequence[DecodeRow], device: torch.device) -> DecodeInputs:
-    """Inputs of their own for one step."""
-    longest, windows = max(len(plan.table) for plan in plans), len(plans[0].seen)
-    staging = Staging(DecodeInputs.fields(len(plans), longest, windows), device)
-    inputs = DecodeInputs(iter(staging.fields), windows)
-    with staging.writing():
-        inputs.write(plans)
-    return inputs
+class DecodeTables(Protocol):
+    """Where the pages of sessions lie that decode, at fixed places, in the form that pages are kept in."""
+
+    def write(self, sessions: Sequence[Session], seen: Sequence[tuple[Sight, ...]]) -> None:
+        """Write, inside `Staging.writing`, where the pages of each session lie and what its next token sees in the
+        layers of each native window. Rows beyond them are unused, as `DecodeInputs.write` has it."""
+
+    def attend(self, window: int, scoring: Scoring) -> Attend:
+        """The attention of the layers of native window number `window`; it reads nothing but what is written."""
 
 
 def splits_for(pages: Pages, rows: int, table_len: int) -> int:

@@ -8,18 +8,21 @@ needed. All other steps (a prompt's chunk, a guess, scored pages) run eagerly.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from engine.attention import AttentionByWindow
-from engine.attention_gpu import DecodeByKernel
+from engine.attention_gpu import PageTables
+from engine.attention_packed import Rotated, pack_full
+from engine.attention_packed_gpu import PackedPageTables
+from engine.cache.packed import PackedPages
 from engine.cache.pages import Pages
 from engine.config import EngineConfig
-from engine.decode_inputs import DecodeInputs, Field, Staging, decode_row, splits_for
-from engine.model.decoder import Decoder, Phases
+from engine.decode_inputs import DecodeInputs, DecodeTables, Field, Staged, Staging
+from engine.model.decoder import Attend, Decoder, Phases
 from engine.model.load import LoadedModel
 from engine.model.rope import Rope, Rotation
 from engine.policy import Policy
@@ -56,21 +59,19 @@ class StaticDecode:
         self._windows = config.windows
         dims = [config.head_dim if rope.dims is None else rope.dims for rope in config.ropes]
         angles = [Field((rows, 1, rotated), torch.float32) for rotated in dims for _ in range(4)]
-        plans = DecodeInputs.fields(rows, table_len, len(self._windows))
-        self.staging = Staging([*plans, Field((rows,), torch.int64), *angles], device)
+        places, tables = _tables_for(pages, rows, table_len, len(self._windows))
+        self.staging = Staging([*places, Field((rows,), torch.int64), *angles], device)
         fields = iter(self.staging.fields)
-        self._inputs, self._tokens = DecodeInputs(fields, len(self._windows)), next(fields)
+        self._tables, self._tokens = tables(fields), next(fields)
         self._angles = [(next(fields), next(fields), next(fields), next(fields)) for _ in dims]
         self._phases = Phases(
             tuple(Rotation(cos.device, sin.device) for cos, sin, _, _ in self._angles),
             tuple(Rotation(cos.device, sin.device) for _, _, cos, sin in self._angles),
         )
-        splits = splits_for(pages, rows, table_len)
-        attentions = {
-            window: DecodeByKernel(pages, self._inputs, number, config.scoring, splits)
-            for number, window in enumerate(self._windows)
-        }
-        self._attend = AttentionByWindow(attentions, [kind.window for kind in config.layer_kinds])
+        by_number = [self._tables.attend(number, config.scoring) for number in range(len(self._windows))]
+        attentions = dict(zip(self._windows, by_number, strict=True))
+        attend = AttentionByWindow(attentions, [kind.window for kind in config.layer_kinds])
+        self._attend: Attend = Rotated(attend, pages.rotation) if isinstance(pages, PackedPages) else attend
         self.write([], [])
 
     def write(self, sessions: list[Session], starts: list[Position]) -> None:
@@ -78,11 +79,10 @@ class StaticDecode:
         token 0 at no position, which sees nothing and is stored nowhere."""
         at = [(session.shape, session.position, start) for session, start in zip(sessions, starts, strict=True)]
         seen = [tuple(sight(*where, native) for native in self._windows) for where in at]
-        plans = [decode_row(*each) for each in zip(sessions, seen, strict=True)]
         phases = [t for _, t, _ in at] + [sink_phase(*where) for where in at]
         count = len(sessions)
         with self.staging.writing():
-            self._inputs.write(plans)
+            self._tables.write(sessions, seen)
             self._tokens.host.fill(0)
             self._tokens.host[:count] = [session.pending[0] for session in sessions]
             for rope, angles in zip(self._ropes, self._angles, strict=True):
@@ -170,6 +170,8 @@ class GraphRunner:
         static, replay = self._steps[rows]
         static.write(sessions, [first for (first,) in starts])
         logits = replay()[: len(sessions), None].clone()
+        if isinstance(self._pages, PackedPages):
+            pack_full(self._pages, sessions)
         work = zip(sessions, logits, starts, strict=True)
         return [moved_on(Prefill(session, 1), row, begin) for session, row, begin in work]
 
@@ -187,10 +189,9 @@ class GraphRunner:
 
 def runner_for(model: LoadedModel, pages: Pages, config: EngineConfig) -> Runner:
     """The fastest runner for a model and its pages: CUDA graphs on a GPU where a step is free of host synchronisation,
-    which a mixture of experts (it asks which experts run) and packed pages (full ones are packed after it) are
-    not."""
+    which a mixture of experts is not: it asks which experts run."""
     eager = EagerRunner(model.decoder, pages, model.device)
-    if model.device.type != "cuda" or type(pages) is not Pages or model.config.experts is not None:
+    if model.device.type != "cuda" or model.config.experts is not None:
         return eager
     return GraphRunner(
         eager,
@@ -200,3 +201,13 @@ def runner_for(model: LoadedModel, pages: Pages, config: EngineConfig) -> Runner
         table_len=config.quota_pages,
         capture=CudaGraphs(model.device),
     )
+
+
+def _tables_for(
+    pages: Pages, rows: int, table_len: int, windows: int
+) -> tuple[list[Field], Callable[[Iterator[Staged]], DecodeTables]]:
+    """What the tables of such pages take of a staging, and how they are made of it."""
+    if isinstance(pages, PackedPages):
+        packed = PackedPageTables.fields(pages, rows, table_len, windows)
+        return packed, lambda staged: PackedPageTables(pages, staged, windows)
+    return DecodeInputs.fields(rows, table_len, windows), lambda staged: PageTables(pages, staged, windows)

@@ -40,7 +40,7 @@ def test_every_part_runs_to_its_end(tmp_path: Path) -> None:
         "bandwidth_gb_s",
         "tied_peak_over_plan",
         "slope_100_windows",
-        "eager_int8_tok_s",
+        "kv_int8_tok_s",
         "weights_int4_of_bandwidth",
         "greedy_answers_equal",
     ]

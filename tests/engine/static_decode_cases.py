@@ -16,6 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from engine.cache.formats.kv_format import KvFormat
 from engine.cache.pages import Pages
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -36,6 +37,7 @@ from tests.engine.test_machine import EngineMachine
 from tests.engine.tiny import CPU, Tiny, write_llama
 
 PAGE = 16
+pytestmark = pytest.mark.timeout(900)
 GARBAGE = (0x7B, 0xFF)
 """Bytes that make 1.3e36 and 8e18, or NaN and -1."""
 
@@ -44,7 +46,7 @@ GARBAGE = (0x7B, 0xFF)
 def small(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """Fewer launches than the usual one; the interpreter takes a millisecond for each."""
     folder = tmp_path_factory.mktemp("small")
-    theirs = write_llama(folder, num_hidden_layers=2, num_attention_heads=4)
+    theirs = write_llama(folder, num_hidden_layers=2)
     return Tiny(folder, theirs, load_model(folder, device=CPU, dtype=torch.float32))
 
 
@@ -58,11 +60,27 @@ def static_runner(model: LoadedModel, pages: Pages, config: EngineConfig) -> Gra
     return GraphRunner(EagerRunner(model.decoder, pages, CPU), model.decoder, pages, **sizes, capture=refuse)
 
 
+class Launches(TorchDispatchMode):
+    """Every operation of torch with the shapes and strides of what it takes and gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, list[Any]]] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = op(*args, **(kwargs or {}))
+        tensors = [t for t in (*args, result) if isinstance(t, Tensor)]
+        self.seen.append((str(op), [(t.shape, t.stride(), t.dtype) for t in tensors]))
+        return result
+
+
 @pytest.fixture
 def rows() -> Iterator[list[tuple[int, int]]]:
-    """(chats, rows) of every static step; before each, garbage lies where its inputs are written."""
+    """(chats, rows) of every static step. Before each, garbage lies where its inputs are written, and each launches
+    what the first one of so many rows launched."""
     steps: list[tuple[int, int]] = []
-    write = StaticDecode.write
+    traces: dict[StaticDecode, list[tuple[str, list[Any]]]] = {}
+    write, step = StaticDecode.write, StaticDecode.step
 
     def over_garbage(static: StaticDecode, sessions: list[Session], starts: list[Position]) -> None:
         for memory in (static.staging._host, static.staging._device):
@@ -70,7 +88,16 @@ def rows() -> Iterator[list[tuple[int, int]]]:
         write(static, sessions, starts)
         steps.append((len(sessions), len(static._tokens.host)))
 
-    with patch.object(StaticDecode, "write", over_garbage), patch("engine.engine.runner_for", static_runner):
+    def traced(static: StaticDecode) -> Tensor:
+        with Launches() as launches:
+            logits = step(static)
+        assert traces.setdefault(static, launches.seen) == launches.seen
+        return logits
+
+    with (
+        patch.multiple(StaticDecode, write=over_garbage, step=traced),
+        patch("engine.engine.runner_for", static_runner),
+    ):
         yield steps
 
 
@@ -87,10 +114,11 @@ class Recorded:
         return computed
 
 
-def test_a_random_history_equals_the_eager_one(small: Tiny, rows: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize("kv_format", [KvFormat.AUTO, pytest.param(KvFormat.K8V4, marks=pytest.mark.slow)])
+def test_a_random_history_equals_the_eager_one(small: Tiny, rows: list[tuple[int, int]], kv_format: KvFormat) -> None:
     """Chats come, answer, are forked, rewound, swapped out and closed, up to five at once, through several windows."""
     model = replace(small.ours, stop_ids=frozenset())
-    config = EngineConfig(quota_tokens=64, page_size=PAGE, sessions=5, chunk_tokens=32, host_bytes=300_000)
+    config = EngineConfig(64, PAGE, sessions=5, chunk_tokens=32, host_bytes=300_000, kv_format=kv_format)
     engines = Engine(model, config), Engine(model, config)
     engines[0]._runner = EagerRunner(model.decoder, engines[0].pages, CPU)
     for engine in engines:
@@ -106,6 +134,35 @@ def test_a_random_history_equals_the_eager_one(small: Tiny, rows: list[tuple[int
         torch.testing.assert_close(ours, theirs, atol=2e-4, rtol=1e-4, msg=lambda text, at=at: f"{at}: {text}")
     assert {size for _, size in rows} == {1, 2, 4, 5}
     assert any(chats == 3 for chats, _ in rows)
+
+
+@pytest.fixture(scope="module")
+def one_layer(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = tmp_path_factory.mktemp("one")
+    write_llama(folder, num_hidden_layers=1, num_attention_heads=3, num_key_value_heads=1)
+    return load_model(folder, device=CPU, dtype=torch.float32)
+
+
+def test_packed_pages_equal_the_eager_ones(one_layer: LoadedModel, rows: list[tuple[int, int]]) -> None:
+    """Three chats whose pages fill while they answer, are packed, and are recycled."""
+    model = replace(one_layer, stop_ids=frozenset())
+    config = EngineConfig(64, PAGE, sessions=4, kv_format=KvFormat.K8V4)
+    both = []
+    for runner in (static_runner, lambda model, pages, _config: EagerRunner(model.decoder, pages, CPU)):
+        engine = Engine(model, config)
+        engine._runner = Recorded(runner(model, engine.pages, config))
+        for number in range(3):
+            chat = engine.open_session("s")
+            engine.add_user(chat, MessageKey("q"), "word " * number)
+            engine.generate(chat, MessageKey("a"), SamplingParams(max_tokens=24, end_loops=False))
+        while engine.busy:
+            engine.step()
+        both.append(engine._runner.logits)
+        assert any(engine.window(session).evicted for session in engine._chats)
+    for (*at, ours), (*there, theirs) in zip(*both, strict=True):
+        assert at == there
+        torch.testing.assert_close(ours, theirs, atol=2e-4, rtol=1e-4)
+    assert (3, 4) in rows
 
 
 def live_through(engine: Engine, rng: random.Random) -> list[Any]:
@@ -143,6 +200,7 @@ def test_any_order_of_calls(small: Tiny, rows: list[tuple[int, int]], examples: 
         EngineConfig(**quota, sessions=3, policy=policy)
         for policy in (Policy.ROUND_ROBIN, Policy.TRUNCATE, Policy.RECOMPUTE)
     ]
+    configs += [EngineConfig(**quota, sessions=3, kv_format=name) for name in (KvFormat.INT8, KvFormat.TQ3)]
     run_state_machine_as_test(
         partial(EngineMachine, small, configs),
         settings=settings(
@@ -169,20 +227,6 @@ def test_a_capture_that_fails_is_told_once(
     assert told == (
         "decoding goes on without CUDA graphs, which is slower: operation not permitted when stream is capturing"
     )
-
-
-class Launches(TorchDispatchMode):
-    """Every operation of torch with the shapes and strides of what it takes and gives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, list[Any]]] = []
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = op(*args, **(kwargs or {}))
-        tensors = [t for t in (*args, result) if isinstance(t, Tensor)]
-        self.seen.append((str(op), [(t.shape, t.stride(), t.dtype) for t in tensors]))
-        return result
 
 
 @pytest.fixture(scope="module")
