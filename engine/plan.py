@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -35,9 +35,14 @@ class Plan:
         """All that is planned."""
         return self.weights_bytes + self.kv_bytes + self.host_bytes
 
+    @property
+    def fits(self) -> bool:
+        """Whether what is planned can be had."""
+        return self.total_bytes <= self.free_bytes
+
     def check(self) -> None:
         """Raises NoRoomError with the numbers when it cannot fit."""
-        if self.total_bytes > self.free_bytes:
+        if not self.fits:
             raise NoRoomError(
                 f"the model needs {_gib(self.weights_bytes)} for its weights and "
                 f"{_gib(self.kv_bytes + self.host_bytes)} for its chats' windows, {_gib(self.total_bytes)} together, "
@@ -65,6 +70,16 @@ def plan(model: OpenedModel, config: EngineConfig) -> Plan:
         host_bytes=config.host_bytes if keeper.device.type == "cpu" else 0,
         free_bytes=free_memory(keeper.device),
     )
+
+
+def planned(model: OpenedModel, config: EngineConfig) -> tuple[OpenedModel, Plan]:
+    """`model` and its plan, or with its weights held as the file does where they fit only so: slow until the kernels
+    are compiled, but there. Raises what `OpenedModel.weights_bytes` does."""
+    first = plan(model, config)
+    if first.fits or model.smaller is None:
+        return model, first
+    smaller = replace(model, keeper=model.smaller)
+    return smaller, plan(smaller, config)
 
 
 def free_memory(device: torch.device) -> int:

@@ -21,7 +21,7 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.linear import WeightForm
 from engine.model.load import open_model, pick_device, pick_dtype
-from engine.plan import plan
+from engine.plan import planned
 from engine.policy import Policy
 from engine.sampling import params
 from engine.sampling.params import SamplingParams
@@ -113,11 +113,9 @@ class EngineChild:
             kv_format=kv_format,
             policy=Policy(options.policy),
         )
-        planned = plan(opened, config)
-        self._channel.push(
-            wire.LoadPlan(planned.weights_bytes, planned.kv_bytes + planned.host_bytes, planned.free_bytes)
-        )
-        planned.check()
+        opened, plan = planned(opened, config)
+        self._channel.push(wire.LoadPlan(plan.weights_bytes, plan.kv_bytes + plan.host_bytes, plan.free_bytes))
+        plan.check()
         model = opened.load(lambda done, total: self._channel.push(wire.LoadProgress(done, total)))
         model = replace(model, template=model.template.with_thinking(options.thinking))
         self._engine = engine = Engine(model, config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from engine.model.weights.keep import Counter, Keeper
 from engine.text.template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, from_folder, from_gguf
 from engine.types import EngineError, ModelFileError
+from kernels.cpu.compiled import KEPT
 from kernels.cpu.ready import compile_in_background, on_disk
 from kernels.runtime import serves
 
@@ -51,6 +52,9 @@ class OpenedModel:
     keeper: Keeper
     source: TensorSource
     names: TensorNames
+    smaller: Keeper | None = None
+    """What holds the weights as the file does, where `keeper` has them in full only because the kernels that would
+    read those are not compiled yet."""
 
     def weights_bytes(self) -> int:
         """Bytes that the weights will take, from their shapes alone.
@@ -105,7 +109,11 @@ def open_model(
         return _from_folder(path, Keeper(device, dtype, form or WeightForm.FULL))
     if path.suffix.lower() == ".gguf":
         file = GgufFile(path)
-        return _from_gguf(file, Keeper(device, dtype, form or _own_form(file, device, dtype)))
+        if form is not None:
+            return _from_gguf(file, Keeper(device, dtype, form))
+        best, now = _own_forms(file, device, dtype)
+        opened = _from_gguf(file, Keeper(device, dtype, now))
+        return opened if best is now else replace(opened, smaller=Keeper(device, dtype, best))
     raise ModelFileError(f"{path} is neither a .gguf file nor a model folder")
 
 
@@ -121,14 +129,16 @@ def load_model(
     return open_model(path, device=device, dtype=dtype, form=form).load(on_layer)
 
 
-def _own_form(file: GgufFile, device: torch.device, dtype: torch.dtype) -> WeightForm:
+def _own_forms(file: GgufFile, device: torch.device, dtype: torch.dtype) -> tuple[WeightForm, WeightForm]:
+    """The form to hold a file's weights in, and the one that is better until kernels are compiled."""
     form = file.form()
     if form is WeightForm.FULL or serves(device):
-        return form
+        return form, form
     if device.type != "cpu" or dtype != torch.float32:
-        return WeightForm.FULL
-    compile_in_background()
-    return form if on_disk() else WeightForm.FULL
+        return WeightForm.FULL, WeightForm.FULL
+    if KEPT:  # else they would be compiled at every start, for the next one
+        compile_in_background()
+    return form, form if on_disk() else WeightForm.FULL
 
 
 def _from_gguf(file: GgufFile, keeper: Keeper) -> OpenedModel:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import llvmlite
 import numba
 import platformdirs
 from llvmlite import binding
@@ -20,9 +22,11 @@ _FOLDER = Path(__file__).parent
 _digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_FOLDER.glob("*.py")))).hexdigest()[:16]
 config.CACHE_DIR = str(Path(config.CACHE_DIR or platformdirs.user_cache_dir("aios-chat")) / "kernels" / _digest)
 
-_cpu = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
-MARK = Path(config.CACHE_DIR) / f"compiled-{hashlib.sha256(_cpu.encode()).hexdigest()[:16]}"
-"""A file that is there once all kernels were compiled for this processor."""
+# Numba finds what it kept by the folder of the kernels, Python's version and its own as well, and by the processor.
+_asked_for = f"""{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()} {_FOLDER.resolve()}
+{sys.version_info[:2]} {numba.__version__} {llvmlite.__version__}"""
+MARK = Path(config.CACHE_DIR) / f"compiled-{hashlib.sha256(_asked_for.encode()).hexdigest()[:16]}"
+"""A file that is there once all kernels were compiled for this processor and this installation."""
 
 
 def _writable(folder: Path) -> bool:

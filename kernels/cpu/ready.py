@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import torch
 
@@ -57,13 +59,31 @@ def _get_ready() -> None:
         _log.warning("the CPU kernels are compiled anew at every start: %s cannot be written", MARK.parent)
     elif not on_disk() and not _compiled_elsewhere():
         return
+    failure = _failure()
+    if failure is not None and KEPT:
+        _log.warning("the CPU kernels that were kept are no good (%s): they are compiled anew", failure)
+        shutil.rmtree(MARK.parent, ignore_errors=True)
+        if not _compiled_elsewhere():
+            return
+        failure = _failure()
+    if failure is not None:
+        # A machine that LLVM does not know well: slower, not broken.
+        _log.warning("the CPU kernels cannot be compiled here (%s); plain torch is used instead", failure)
+        return
+    if KEPT and not on_disk():
+        with suppress(OSError):  # the next start compiles again
+            MARK.touch()
+    _compiled.set()
+
+
+def _failure() -> Exception | None:
+    """Why the kernels cannot run. A file that a power cut or a full disk left short raises EOFError from inside Numba,
+    at every start."""
     try:
         _run_each()
     except Exception as error:
-        # A machine that LLVM does not know well: slower, not broken.
-        _log.warning("the CPU kernels cannot be compiled here (%s); plain torch is used instead", error)
-        return
-    _compiled.set()
+        return error
+    return None
 
 
 def _compiled_elsewhere() -> bool:

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
+import engine.model.load
 import engine.plan
 from engine.cache.formats.kv_format import KvFormat
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.linear import WeightForm
 from engine.model.load import open_model
-from engine.plan import NoRoomError, free_memory, plan
+from engine.plan import NoRoomError, free_memory, plan, planned
 from engine.sampling.params import SamplingParams
 from engine.types import MessageKey
 from tests.engine.helpers import one_sentence
@@ -38,15 +39,15 @@ def test_the_windows_that_are_planned_are_those_that_are_taken(tiny: Tiny, name:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_planned_is_what_is_taken(tiny: Tiny, form: WeightForm, dtype: torch.dtype) -> None:
     opened = open_model(tiny.folder, device=CPU, dtype=dtype, form=form)
-    planned = plan(opened, CONFIG)
+    counted = plan(opened, CONFIG)
     running = Engine(opened.load(), CONFIG)
-    assert planned.weights_bytes == running.model.decoder.weights.bytes
-    assert planned.kv_bytes == running.pages.bytes
+    assert counted.weights_bytes == running.model.decoder.weights.bytes
+    assert counted.kv_bytes == running.pages.bytes
 
 
 def test_the_kv_never_grows_past_the_plan(tiny: Tiny) -> None:
     opened = open_model(tiny.folder, device=CPU, dtype=torch.float32)
-    planned = plan(opened, CONFIG)
+    counted = plan(opened, CONFIG)
     running = Engine(opened.load(), CONFIG)
     before = (running.pages.k.data_ptr(), running.pages.v.data_ptr())
     sessions = [running.open_session("You are brief.") for _ in range(2)]
@@ -58,7 +59,7 @@ def test_the_kv_never_grows_past_the_plan(tiny: Tiny) -> None:
         while running.busy:
             running.step()
             held = [t.untyped_storage() for t in (running.pages.k, running.pages.v)]
-            assert sum(storage.nbytes() for storage in held) == planned.kv_bytes
+            assert sum(storage.nbytes() for storage in held) == counted.kv_bytes
     assert all(running.window(session).evicted > 0 for session in sessions)
     assert before == (running.pages.k.data_ptr(), running.pages.v.data_ptr())
 
@@ -75,6 +76,22 @@ def test_a_plan_that_does_not_fit_is_refused_with_its_numbers(tiny: Tiny, monkey
     sentence = one_sentence(refused.value)
     assert f"{plan(opened, huge).kv_bytes / 2**30:.2f} GiB" in sentence
     assert "3.00 GiB are free" in sentence
+
+
+def test_a_file_that_fits_only_as_it_is_is_held_so_before_its_kernels_are_compiled(
+    starter_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.model.load, "on_disk", lambda: False)
+    monkeypatch.setattr(engine.model.load, "compile_in_background", lambda: None)
+    opened = open_model(starter_path, device=CPU, dtype=torch.float32, form=None)
+    in_full = plan(opened, CONFIG).total_bytes
+    for free, form in ((in_full, WeightForm.FULL), (in_full - 1, WeightForm.INT4)):
+        monkeypatch.setattr(engine.plan, "free_memory", lambda _device, free=free: free)
+        model, counted = planned(opened, CONFIG)
+        assert (model.keeper.form, counted.fits) == (form, True)
+        assert counted.weights_bytes == model.weights_bytes()
+    asked = open_model(starter_path, device=CPU, dtype=torch.float32, form=WeightForm.FULL)
+    assert not planned(asked, CONFIG)[1].fits  # whoever asks for them in full is told that they do not fit
 
 
 def test_free_memory_is_what_the_machine_has() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import kernels
 
 ROOT = Path(kernels.__file__).parents[1]
 BEGIN = "from kernels.cpu import ready; ready.compile_in_background(); "
+MARK = "compiled-"
 SOON = 60
 """Seconds that something may take which is done in a few where nobody else wants the cores."""
 
@@ -59,6 +61,35 @@ def test_another_process_compiles_and_this_one_loads(tmp_path: Path) -> None:
     assert kept(cache) == files
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nbc", "nbi"])
+def test_files_that_were_cut_short_are_made_anew(tmp_path: Path, kind: str) -> None:
+    cache = tmp_path / "cache"
+    with started(tmp_path, BEGIN + "assert ready.wait_compiled(250)", cache) as first:
+        first.communicate()
+    for file in cache.rglob(f"*.{kind}"):
+        file.write_bytes(b"")
+    with started(tmp_path, BEGIN + "assert ready.wait_compiled(250); assert ready.on_disk()", cache) as second:
+        out, err = second.communicate()
+    assert (second.returncode, out) == (0, "")
+    assert err.startswith("the CPU kernels that were kept are no good (")
+    assert err.count("\n") == 1
+    with started(tmp_path, BEGIN + "assert ready.wait_compiled(250)", cache) as third:
+        assert third.communicate() == ("", "")
+
+
+@pytest.mark.slow
+def test_kernels_of_another_installation_are_not_taken_for_compiled(tmp_path: Path) -> None:
+    cache, other = tmp_path / "cache", tmp_path / "other"
+    with started(tmp_path, BEGIN + "assert ready.wait_compiled(250); assert ready.on_disk()", cache) as first:
+        first.communicate()
+    assert first.returncode == 0
+    shutil.copytree(ROOT / "kernels", other / "kernels")
+    code = f"import sys; sys.path.insert(0, {str(other)!r}); from kernels.cpu import ready; print(ready.on_disk())"
+    with started(tmp_path, code, cache) as second:
+        assert second.communicate()[0] == "False\n"
+
+
 @pytest.mark.parametrize("wait", [0.0, 6.0], ids=["while it starts", "while it compiles"])
 def test_nothing_is_left_behind_by_a_kill(tmp_path: Path, wait: float) -> None:
     with started(tmp_path, BEGIN + "import time; time.sleep(250)", tmp_path / "cache") as process:
@@ -76,6 +107,7 @@ def test_an_exit_waits_for_nothing_and_aborts_nothing(tmp_path: Path, wait: int)
         out, err = process.communicate(timeout=SOON)
     assert (process.returncode, out, err) == (0, "", "")
     child.wait(SOON)
+    assert not list((tmp_path / "cache").rglob(f"{MARK}*"))  # it was left off, not waited for
 
 
 @pytest.mark.slow
