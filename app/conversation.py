@@ -47,7 +47,7 @@ class TurnOptions:
 
 
 class Conversation:
-    """Answers the questions of one chat, one at a time."""
+    """One turn of a chat. A stop counts from the moment that this is made, whatever the turn waits for."""
 
     def __init__(self, chat: ChatId, store: Store, host: Host, emit: Listener) -> None:
         self.chat = chat
@@ -57,11 +57,7 @@ class Conversation:
         self._stopped = False
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Begin a turn by the work that its answer waits for; None when the turn is stopped meanwhile."""
-        self._stopped = False
-        return await self._unless_stopped(work)
-
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do what the turn waits for; None when the turn is stopped, before or meanwhile."""
         self._waiting = task = asyncio.ensure_future(work)
         try:
             if self._stopped:
@@ -121,7 +117,7 @@ class Conversation:
             tokenizer_file=options.tokenizer_file,
         )
         try:
-            recalled = await self._unless_stopped(self._host.recall(request))
+            recalled = await self.wait(self._host.recall(request))
         except HostError as error:
             self._emit(Notice(f"Nothing was recalled for this question: {error}", Severity.WARNING))
             return question
