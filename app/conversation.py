@@ -25,8 +25,8 @@ from app.host import wire
 from app.host.host import Host
 from app.host.sampling import FinishReason, Sampling
 from app.host.stream import ChildDiedError, HostError, Stream
-from app.ids import ChatId, DocumentId, MessageId
-from app.store.store import Store
+from app.ids import ChatId, DocumentId
+from app.store.store import Store, StoreError
 from app.store.types import Figures, Message, MessageStatus
 
 JOURNAL_SECONDS = 0.2
@@ -47,7 +47,7 @@ class TurnOptions:
 
 
 class Conversation:
-    """Answers the questions of one chat, one at a time."""
+    """One turn of a chat. A stop counts from the moment that this is made, whatever the turn waits for."""
 
     def __init__(self, chat: ChatId, store: Store, host: Host, emit: Listener) -> None:
         self.chat = chat
@@ -57,11 +57,7 @@ class Conversation:
         self._stopped = False
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Begin a turn by the work that its answer waits for; None when the turn is stopped meanwhile."""
-        self._stopped = False
-        return await self._unless_stopped(work)
-
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do what the turn waits for; None when the turn is stopped, before or meanwhile."""
         self._waiting = task = asyncio.ensure_future(work)
         try:
             if self._stopped:
@@ -83,25 +79,38 @@ class Conversation:
     async def answer(self, question: Message, options: TurnOptions, documents: Sequence[DocumentId]) -> Message | None:
         """Answer a committed user message; `documents` are those dropped with it.
 
-        Returns the stored answer, None when it was stopped before the first step. Every failure ends in a Notice and
-        a stored message, never in an exception.
+        Returns the answer, None when it was stopped before the first step or the disk refused to begin it. Every
+        failure ends in a Notice and a stored message, never in an exception; what a broken disk does not store is
+        told to the end all the same.
         """
         question = await self._recall(question, options, documents)
         if self._stopped:
             return None
-        prompt = await self._prompt(question)
-        answer = await asyncio.to_thread(self._store.begin_answer, self.chat, question.id)
-        self._emit(MessageAdded(self.chat, answer))
+        try:
+            prompt = await self._prompt(question)
+            begun = await asyncio.to_thread(self._store.begin_answer, self.chat, question.id)
+        except StoreError as error:
+            self._emit(Notice(f"The question was not answered: {error}", Severity.ERROR))
+            return None
+        self._emit(MessageAdded(self.chat, begun))
         request = wire.GenerateRequest(
-            self.chat, options.system, prompt.messages, answer.id, options.sampling, prompt.pinned
+            self.chat, options.system, prompt.messages, begun.id, options.sampling, prompt.pinned
         )
-        written = _Written(answer.id)
+        written = _Written(begun)
         finished = await self._generate(request, written)
         return await self._finish(question, written, finished, options)
 
     async def _recall(self, question: Message, options: TurnOptions, documents: Sequence[DocumentId]) -> Message:
+        """The question with what is recalled for it; as it is when there is nothing, or something fails."""
         if not options.recall_tokens or not self._host.memory.alive:
             return question
+        try:
+            return await self._recalled(question, options, documents)
+        except (HostError, StoreError) as error:
+            self._emit(Notice(f"Nothing was recalled for this question: {error}", Severity.WARNING))
+            return question
+
+    async def _recalled(self, question: Message, options: TurnOptions, documents: Sequence[DocumentId]) -> Message:
         prepared = await self._prepared(question, options)
         if prepared is None:
             return question
@@ -120,19 +129,15 @@ class Conversation:
             budget_tokens=min(options.recall_tokens, wire.most_recalled(prepared.ring_tokens)),
             tokenizer_file=options.tokenizer_file,
         )
-        try:
-            recalled = await self._unless_stopped(self._host.recall(request))
-        except HostError as error:
-            self._emit(Notice(f"Nothing was recalled for this question: {error}", Severity.WARNING))
-            return question
+        recalled = await self.wait(self._host.recall(request))
         if recalled is None:
             return question
+        if recalled.block:
+            question = await asyncio.to_thread(self._store.set_recall, question.id, recalled.block, recalled.passages)
         self._emit(
             RecallShown(self.chat, question.id, recalled.scope, recalled.reason, recalled.passages, recalled.seconds)
         )
-        if not recalled.block:
-            return question
-        return await asyncio.to_thread(self._store.set_recall, question.id, recalled.block, recalled.passages)
+        return question
 
     async def _prepared(self, question: Message, options: TurnOptions) -> wire.Prepared | None:
         """The window that the question will meet; None when the engine cannot say. The answer will meet the same fault
@@ -179,7 +184,7 @@ class Conversation:
         match event:
             case wire.Delta(text):
                 written.text += text
-                told = AnswerDelta(self.chat, written.id, text)
+                told = AnswerDelta(self.chat, written.begun.id, text)
             case wire.PrefillProgress(done, total):
                 told = PromptProgress(self.chat, done, total)
             case wire.WindowView():
@@ -188,12 +193,21 @@ class Conversation:
             self._emit(told)
 
     async def _journal(self, written: _Written) -> None:
-        saved = ""
+        """Keep up with `written` on the disk. What the disk refuses is told once and tried again: it may be full, or
+        the chats locked by another program, for no more than a moment of a long answer."""
+        saved, told = "", False
         while True:
             await asyncio.sleep(JOURNAL_SECONDS)
-            if written.text != saved:
-                saved = written.text
-                await asyncio.to_thread(self._store.journal_answer, written.id, saved)
+            text = written.text
+            if text == saved:
+                continue
+            try:
+                await asyncio.to_thread(self._store.journal_answer, written.begun.id, text)
+                saved = text
+            except StoreError as error:
+                if not told:
+                    self._emit(Notice(f"The answer goes on, but not on the disk yet: {error}", Severity.WARNING))
+                told = True
 
     async def _finish(
         self, question: Message, written: _Written, finished: wire.Finished | None, options: TurnOptions
@@ -202,19 +216,31 @@ class Conversation:
         # JSON is left as it is: its [1] is a list and no citation.
         if question.passages and text and self._host.memory.alive and options.sampling.constraint is None:
             text, labels = await self._cite(question, text)
-        figures = None if finished is None else _figures(finished, options.model)
-        message = await asyncio.to_thread(
-            lambda: self._store.finish_answer(
-                written.id,
-                text,
-                _status(finished),
-                passages=question.passages,
-                citations=labels,
-                figures=figures,
-            )
+        ended = replace(
+            written.begun,
+            text=text,
+            status=_status(finished),
+            passages=question.passages,
+            citations=labels,
+            figures=None if finished is None else _figures(finished, options.model),
         )
-        self._emit(AnswerDone(self.chat, message))
-        return message
+        try:
+            ended = await asyncio.to_thread(self._store_ended, ended)
+        except StoreError as error:
+            told = f"The answer is not whole on the disk, copy what you need of it: {error}"
+            self._emit(Notice(told, Severity.ERROR))
+        self._emit(AnswerDone(self.chat, ended))
+        return ended
+
+    def _store_ended(self, ended: Message) -> Message:
+        return self._store.finish_answer(
+            ended.id,
+            ended.text,
+            ended.status,
+            passages=ended.passages,
+            citations=ended.citations,
+            figures=ended.figures,
+        )
 
     async def _cite(self, question: Message, text: str) -> tuple[str, tuple[str, ...]]:
         try:
@@ -227,9 +253,9 @@ class Conversation:
 
 @dataclass(slots=True)
 class _Written:
-    """An answer so far."""
+    """An answer so far: as it was begun in the store, and the text that came since."""
 
-    id: MessageId
+    begun: Message
     text: str = ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 from app.chat_prompt import ChatPrompt, chat_prompt
 from app.errors import PersonError
@@ -23,18 +24,20 @@ class Pinning:
     than is left.
 
     They ask the engine one after the other, each for all the pins that there are when its turn comes: of two that asked
-    at once, the later reading would be without the other's message, and it is the later one that stays.
+    at once, the later reading would be without the other's message, and it is the later one that stays. To unpin is a
+    write to the disk, which waits for no engine but where that message itself is being pinned: the last word counts.
     """
 
     def __init__(self, store: Store, host: Host, emit: Listener) -> None:
         self._store, self._host, self._emit = store, host, emit
         self._in_turn = asyncio.Lock()
+        self._of_message: WeakValueDictionary[MessageId, asyncio.Lock] = WeakValueDictionary()
         self._reading: set[asyncio.Task[None]] = set()
 
     async def pin(self, chat: ChatId, message: MessageId, system: str) -> Message:
         """Keep a message in the chat's window. Raises DeskError when it cannot be, HostError in the engine's words when
         too much is pinned; nothing is changed then."""
-        async with self._in_turn:
+        async with self._alone(message), self._in_turn:
             stream = self._host.read(_request(chat, await asyncio.to_thread(self._with, chat, message), system))
             try:
                 await anext(stream)  # told once it is known to fit
@@ -47,7 +50,7 @@ class Pinning:
 
     async def unpin(self, chat: ChatId, message: MessageId, system: str) -> Message:
         """Let a message leave the window as any other does."""
-        async with self._in_turn:
+        async with self._alone(message):
             unpinned = await asyncio.to_thread(self._store.pin, message, False)
         self._start(self._read_again(chat, system))
         return unpinned
@@ -57,6 +60,9 @@ class Pinning:
         for task in self._reading:
             task.cancel()
         await asyncio.gather(*self._reading, return_exceptions=True)
+
+    def _alone(self, message: MessageId) -> asyncio.Lock:
+        return self._of_message.setdefault(message, asyncio.Lock())
 
     def _with(self, chat: ChatId, message: MessageId) -> ChatPrompt:
         """The chat as it is read once `message` is pinned. Raises DeskError."""

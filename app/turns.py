@@ -41,8 +41,9 @@ class Turns:
     ) -> None:
         self._store, self._host, self._indexer = store, host, indexer
         self._queues, self._models, self._emit = queues, models, emit
-        self._conversations: dict[ChatId, Conversation] = {}
         self._running: dict[ChatId, asyncio.Task[None]] = {}
+        self._conversations: dict[ChatId, Conversation] = {}
+        """The turn of every chat that runs: from before its question is stored, so that a stop finds it."""
         self._pinning = Pinning(store, host, emit)
         self._closing = False
 
@@ -62,6 +63,7 @@ class Turns:
         """Work the chat's queue; False when that is being done already."""
         if chat in self._running:
             return False
+        self._conversations[chat] = self._conversation(chat)
         self._running[chat] = asyncio.get_running_loop().create_task(self._turns(chat, begin))
         return True
 
@@ -73,8 +75,9 @@ class Turns:
         return item.text if item is not None else None
 
     async def stop(self, chat: ChatId) -> bool:
-        """Stop the running turn, keeping what there is of the answer. False when none runs."""
-        if chat not in self._running or chat not in self._conversations:
+        """Stop the running turn, keeping what there is of the answer; one that has only begun goes without. False when
+        none runs."""
+        if chat not in self._running:
             return False
         self._conversations[chat].stop()
         return True
@@ -119,17 +122,18 @@ class Turns:
             while not self._closing and (item := self._queues.next(chat)) is not None:
                 self._emit(QueueChanged(chat, self._queues.texts(chat)))
                 await self._turn(chat, item)
+                self._conversations[chat] = self._conversation(chat)
         except (DeskError, StoreError, HostError) as error:
             self._emit(Notice(str(error), Severity.ERROR))
             self._emit(QueueChanged(chat, self._queues.texts(chat)))
         finally:
-            del self._running[chat]
+            del self._running[chat], self._conversations[chat]
             self._emit(TurnsOver(chat))
 
     async def _turn(self, chat: ChatId, item: Outgoing) -> None:
         """Commit the question and answer it, unless it is stopped before. A question that could not be committed
         stands in the queue again."""
-        conversation = self._conversations.setdefault(chat, Conversation(chat, self._store, self._host, self._emit))
+        conversation = self._conversations[chat]
         try:
             question = await self._commit(chat, item)
         except StoreError:
@@ -140,6 +144,9 @@ class Turns:
         if documents is not None:
             await conversation.answer(question, self._models.turn_options(), documents)
             self._indexer.wake()
+
+    def _conversation(self, chat: ChatId) -> Conversation:
+        return Conversation(chat, self._store, self._host, self._emit)
 
     async def _wait_for_parts(self, item: Outgoing) -> tuple[DocumentId, ...]:
         await self._models.ready_to_answer()

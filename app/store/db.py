@@ -34,7 +34,7 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        with self._lock, _in_words(path):
+        with self._lock, in_words(path):
             self._connection = _connect(path)
             _upgrade(self._connection, path)
 
@@ -52,7 +52,7 @@ class Database:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with self._lock, _in_words(self.path):
+        with self._lock, in_words(self.path):
             connection = self._open_connection()
             connection.execute(begin)
             try:
@@ -69,7 +69,7 @@ class Database:
         `secure_delete` has already zeroed rows; but FTS5 keeps a deleted row's words until its segments
         merge, and the log keeps old pages until it is truncated. Raises StoreError when that cannot be done.
         """
-        with self._lock, _in_words(self.path):
+        with self._lock, in_words(self.path):
             connection = self._open_connection()
             for index in ("message_words", "message_trigrams"):
                 connection.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
@@ -158,8 +158,8 @@ def _statements(script: str) -> Iterator[str]:
 
 
 @contextmanager
-def _in_words(path: Path) -> Iterator[None]:
-    """Turn SQLite's and the system's errors into one sentence."""
+def in_words(path: Path) -> Iterator[None]:
+    """Turn SQLite's and the system's errors over `path` into a StoreError of one sentence."""
     try:
         yield
     except sqlite3.Error as error:

@@ -11,7 +11,7 @@ from app.host.wire import ForgetRequest, Passage, RememberedMessage
 from app.ids import ChatId, DocumentId, MessageId
 from app.store import chats, export, favorites, journal, messages, outbox, pins, search
 from app.store.chats import Deleted
-from app.store.db import Database, StoreError
+from app.store.db import Database, StoreError, in_words
 from app.store.outbox import IngestPayload, forget_request
 from app.store.owner import Owner, Writer, acquire_owner, writer_is_alive
 from app.store.search import MessageHit
@@ -182,7 +182,8 @@ class Store:
     def _become_writer(self) -> Writer:
         with self._writer_lock:
             if self._writer is None:
-                self._writer = Writer(self._folder)
+                with in_words(self._folder):
+                    self._writer = Writer(self._folder)
             return self._writer
 
     # --- favourites

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,13 @@ async def case(store: Store, host: RecordingHost) -> AsyncIterator[Case]:
     await case.pinning.close()
 
 
+async def readings_of(pinning: Pinning) -> None:
+    """Wait until every reading has ended."""
+    while pinning._reading:
+        await asyncio.wait(pinning._reading)
+        await asyncio.sleep(0)
+
+
 class Complaints:
     """What the loop says of tasks that nobody looked at."""
 
@@ -131,12 +139,22 @@ class Complaints:
 
     async def after(self, pinning: Pinning) -> list[dict[str, Any]]:
         """All of them once every reading has ended."""
-        while pinning._reading:
-            await asyncio.wait(pinning._reading)
-            await asyncio.sleep(0)
+        await readings_of(pinning)
         gc.collect()
         asyncio.get_running_loop().set_exception_handler(None)
         return self.heard
+
+
+@contextmanager
+def stopped(host: RecordingHost) -> Iterator[None]:
+    """An engine that takes no call meanwhile."""
+    engine = host.engine.pid
+    assert engine is not None
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(engine, signal.SIGCONT)
 
 
 async def test_pins_that_come_at_once_know_of_each_other(case: Case, host: RecordingHost) -> None:
@@ -153,6 +171,42 @@ async def test_a_reading_names_what_is_pinned_when_its_turn_comes(case: Case, ho
     pinned = [message.id for message in case.store.pinned(case.chat)]
     assert pinned == [case.messages[1], case.messages[2]]
     assert host.asked[-1] == pinned
+
+
+@pytest.mark.parametrize("same_chat", [True, False])
+async def test_unpinning_waits_for_no_pin_that_waits_for_the_engine(
+    case: Case, host: RecordingHost, same_chat: bool
+) -> None:
+    gate, door, _ = case.messages
+    chat = case.chat
+    if not same_chat:
+        chat = case.store.create_chat("d").id
+        door = case.store.add_user_message(chat, SAID[1]).id
+    case.store.pin(gate, True)
+    with stopped(host):
+        pinning = asyncio.create_task(case.pinning.pin(chat, door, "s"))
+        await asyncio.wait_for(host.reading.wait(), 60)
+        await asyncio.wait_for(case.unpin(0), 20)
+        assert case.store.pinned(case.chat) == []
+        assert not pinning.done()
+    assert (await pinning).pinned
+    await readings_of(case.pinning)
+    assert host.asked == ([[gate, door], [door]] if same_chat else [[door], []])
+    assert [message.id for message in case.store.pinned(chat)] == [door]
+
+
+@pytest.mark.parametrize("same_chat", [True, False])
+async def test_of_a_pin_and_an_unpin_of_one_message_the_last_word_counts(
+    case: Case, host: RecordingHost, same_chat: bool
+) -> None:
+    chat = case.chat if same_chat else case.store.fork(case.chat, case.messages[-1]).id
+    with stopped(host):
+        pinning = asyncio.create_task(case.pin(0))
+        await asyncio.wait_for(host.reading.wait(), 60)
+        unpinning = asyncio.create_task(case.pinning.unpin(chat, case.messages[0], "s"))
+        await asyncio.sleep(0)
+    await asyncio.gather(pinning, unpinning)
+    assert case.store.pinned(case.chat) == []
 
 
 async def test_pins_of_two_chats_do_not_mix(store: Store, case: Case, host: RecordingHost) -> None:
@@ -210,10 +264,8 @@ async def test_a_reading_of_a_chat_that_was_deleted_meanwhile_ends_quietly(case:
     complaints = Complaints()
     case.store.pin(case.messages[0], True)
     async with case.pinning._in_turn:  # the reading waits for its turn while the chat goes
-        unpinning = asyncio.create_task(case.unpin(0))
-        await asyncio.sleep(0)
-    await unpinning
-    case.store.delete_chat(case.chat)
+        await asyncio.wait_for(case.unpin(0), 20)
+        case.store.delete_chat(case.chat)
     assert await complaints.after(case.pinning) == []
     assert case.told == []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.conversation import Conversation
 from app.events import Event, Notice, QueueChanged, TurnsOver
 from app.ids import ChatId
 from app.outgoing import Outgoing, OutgoingQueues
@@ -18,26 +19,15 @@ from app.turns import Turns
 CHAT = ChatId("c1")
 
 
-class ScriptedConversation:
+class ScriptedConversation(Conversation):
     """Answers when the test says so."""
 
     answered: list[str]
     running: asyncio.Event
     may_end: asyncio.Event
 
-    def __init__(self, *_: object) -> None:
-        self.stopped = False
-
-    async def wait(self, work):
-        self.stopped = False
-        task = asyncio.ensure_future(work)
-        self._task = task
-        await asyncio.wait({task})
-        return None if self.stopped else task.result()
-
     def stop(self) -> None:
-        self.stopped = True
-        self._task.cancel()
+        super().stop()
         self.may_end.set()
 
     async def answer(self, question: str, *_: object) -> None:
@@ -158,6 +148,48 @@ async def test_a_question_stopped_before_its_answer_lets_the_next_one_through(be
     assert bench.disk.texts == ["one", "two"]
     assert bench.answered == ["two"]
     assert bench.told[-1] == TurnsOver(CHAT)
+
+
+@pytest.mark.parametrize("place", ["disk.add_user_message", "queues.save"])
+async def test_a_stop_while_the_disk_takes_the_question_is_not_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    loop, stopped = asyncio.get_running_loop(), list[bool]()
+    owner, name = place.split(".")
+    write = getattr(getattr(bench, owner), name)
+
+    def stopped_meanwhile(*args: object, **kwargs: object) -> object:
+        if not stopped:
+            stopped.append(asyncio.run_coroutine_threadsafe(bench.turns.stop(CHAT), loop).result(60))
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(getattr(bench, owner), name, stopped_meanwhile)
+    bench.models.up.set()
+    bench.may_end.set()
+    for text in ("one", "two"):
+        bench.queues.put(CHAT, Outgoing(text))
+    bench.turns.resume(CHAT)
+    await bench.turns.settled(CHAT)
+    assert stopped == [True]
+    assert bench.disk.texts == ["one", "two"]
+    assert bench.answered == ["two"]
+
+
+async def test_a_stop_before_a_new_chat_is_stored_is_not_forgotten(bench: Bench) -> None:
+    stopped = list[bool]()
+
+    async def begin() -> None:
+        stopped.append(await bench.turns.stop(CHAT))
+
+    bench.models.up.set()
+    bench.may_end.set()
+    for text in ("one", "two"):
+        await bench.turns.send(CHAT, Outgoing(text), begin)
+    await bench.turns.settled(CHAT)
+    assert stopped[0]
+    assert bench.disk.texts == ["one", "two"]
+    assert "one" not in bench.answered
+    assert not await bench.turns.stop(CHAT)
 
 
 async def test_closing_keeps_what_waits_for_the_next_start(bench: Bench, tmp_path: Path) -> None:
