@@ -78,7 +78,9 @@ class Ours:
         self._chats = 0
 
     async def tokens_per_sentence(self) -> float:
-        """Of this model's tokenizer, read off a first answer, which also warms the engine up."""
+        """Of this model's tokenizer. The first question warms the engine up and pays for the system prompt, which the
+        other two find known; no two of them share a beginning, so that both read all of their own."""
+        await self._ask_anew("!")
         bare, long = await self._ask_anew("."), await self._ask_anew(text(1, _SAMPLE_SENTENCES))
         return max(1.0, (long.finished.prompt_tokens - bare.finished.prompt_tokens) / _SAMPLE_SENTENCES)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,20 @@ from app.host.host import Host
 from tests.engine.tiny import write_llama
 
 WINDOW = 2048
+POLICIES = ["round-robin", "truncate"]
 OPTIONS = PeerOptions("no model", 1, WINDOW, "cpu", "float32", "s")
 
 
-@pytest_asyncio.fixture(params=["round-robin", "truncate"])
-async def host(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Host]:
+@asynccontextmanager
+async def started(tmp_path: Path, policy: str, window: int) -> AsyncIterator[Host]:
     write_llama(tmp_path / "tiny")
     host = Host(tmp_path / "logs", lambda *_: None, lambda *_: None, lambda *_: None)
     options = wire.EngineOptions(
         model=str(tmp_path / "tiny"),
-        quota_tokens=WINDOW,
+        quota_tokens=window,
         page_size=16,
         kv_format="auto",
-        policy=request.param,
+        policy=policy,
         sessions=2,
         device="cpu",
         threads=1,
@@ -39,8 +41,16 @@ async def host(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         guess_tokens=0,
     )
     await host.start_engine(options, lambda _: None)
-    yield host
-    await host.stop()
+    try:
+        yield host
+    finally:
+        await host.stop()
+
+
+@pytest_asyncio.fixture(params=POLICIES)
+async def host(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Host]:
+    async with started(tmp_path, request.param, WINDOW) as host:
+        yield host
 
 
 async def test_the_chat_is_the_plans_and_outgrows_the_window(host: Host) -> None:
@@ -60,6 +70,17 @@ async def test_the_chat_is_the_plans_and_outgrows_the_window(host: Host) -> None
     for turn, before, size in zip(turns[1:], turns[:-1], said[1:], strict=True):
         assert size <= turn.chat_tokens - before.chat_tokens <= size + 60
         assert turn.first_token_seconds > 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("letters", [17, 1600])
+async def test_a_sentence_takes_what_it_takes_after_any_system_prompt(
+    tmp_path: Path, policy: str, letters: int
+) -> None:
+    """A byte is a token, a page 16 of them; what the first question read of the system prompt is found by the next."""
+    async with started(tmp_path, policy, 2 * WINDOW) as host:
+        per_sentence = await Ours(host, ("You are a helper. " * 100)[:letters]).tokens_per_sentence()
+    assert per_sentence == pytest.approx(len(text(1, 12)) / 12, rel=0.02)
 
 
 def test_sentences_do_not_repeat_and_are_the_same_again() -> None:
