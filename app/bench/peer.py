@@ -24,6 +24,7 @@ LLAMA_VARIABLE = "AIOS_LLAMA_PYTHON"
 """Names a Python that has llama-cpp-python, where ours has not."""
 _SCRIPT = Path(__file__).parent / "peers" / "run.py"
 _LONGEST_LINE = 1 << 20
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
@@ -51,9 +52,28 @@ class Peer:
     python: str
 
 
-def find_peers(model: Path) -> tuple[list[Peer], list[LeftOut]]:
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A model of so many parameters whose weights are held in `dtype` alone, and what its device has free for it."""
+
+    parameters: int
+    dtype: str
+    free_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Of the weights."""
+        return self.parameters * _ITEM_BYTES[self.dtype]
+
+
+def find_peers(model: Path, unpacked: Unpacked) -> tuple[list[Peer], list[LeftOut]]:
     """Those that can run the model here, and why not the others."""
-    peers, left_out = [Peer("transformers", sys.executable)], list[LeftOut]()
+    peers, left_out = list[Peer](), list[LeftOut]()
+    if unpacked.bytes > unpacked.free_bytes:
+        why = f"its weights in {unpacked.dtype} take {_gib(unpacked.bytes)}, and {_gib(unpacked.free_bytes)} are free"
+        left_out.append(LeftOut("transformers", f"{why}: take a smaller model to compare with it"))
+    else:
+        peers.append(Peer("transformers", sys.executable))
     llama = os.environ.get(LLAMA_VARIABLE) or (sys.executable if importlib.util.find_spec("llama_cpp") else None)
     if model.is_dir():
         left_out.append(LeftOut("llama.cpp", "it reads GGUF files, and this model is a folder"))
@@ -149,6 +169,10 @@ async def running(peer: Peer, options: PeerOptions, log: Path) -> AsyncIterator[
     finally:
         _kill(process)
         await asyncio.shield(process.wait())
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB"
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

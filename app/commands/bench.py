@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from app.bench.ours import ROUNDS, Ours, Plan, plan
-from app.bench.peer import Peer, PeerError, PeerOptions, find_peers, running
+from app.bench.peer import Peer, PeerError, PeerOptions, Unpacked, find_peers, running
 from app.bench.plot import plot
 from app.bench.report import LeftOut, Machine, Program, Report, Setting, Turn
 from app.bench.table import heading, table
@@ -80,8 +80,8 @@ class _Run:
         """Ours, then one peer after the other, so that no two of them share the machine."""
         model = await resolve(self._settings.model, self._paths.models, self._fetching)
         self.progress.clear()
-        report, texts = await self._ours()
-        peers, left_out = find_peers(model)
+        engine, report, texts = await self._ours()
+        peers, left_out = find_peers(model, Unpacked(engine.parameters, engine.dtype, engine.free_bytes))
         report.left_out += left_out
         setting = report.setting
         options = PeerOptions(
@@ -96,7 +96,7 @@ class _Run:
             await self._peer(peer, options, report, texts)
         report.complete = True
 
-    async def _ours(self) -> tuple[Report, Plan]:
+    async def _ours(self) -> tuple[EngineReady, Report, Plan]:
         startup = Startup(self._settings, self._paths, self.progress)
         try:
             began = time.perf_counter()
@@ -107,7 +107,8 @@ class _Run:
             program = Program("aios-chat", version("aios-chat"), time.perf_counter() - began)
             report = self._begun(state.engine, program)
             self._say(program, f"ready after {program.load_seconds:.1f} s")
-            return report, await self._ask_ours(Ours(startup.host, self._settings.system_text()), program)
+            texts = await self._ask_ours(Ours(startup.host, self._settings.system_text()), program)
+            return state.engine, report, texts
         except HostError as error:
             raise DeskError(str(error)) from error
         finally:

@@ -133,6 +133,7 @@ class EngineChild:
             device=str(device),
             dtype=str(model.dtype).removeprefix("torch."),
             load_seconds=time.perf_counter() - began,
+            free_bytes=planned.free_bytes,
         )
 
     def _ready(self) -> tuple[Engine, SessionBook]:

@@ -69,7 +69,7 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class EngineReady:
-    """The model that was loaded, and what it costs."""
+    """The model that was loaded, and what it costs; `free_bytes` of its device were free before."""
 
     model_name: str
     family: str
@@ -81,6 +81,7 @@ class EngineReady:
     device: str
     dtype: str
     load_seconds: float
+    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from app.bench.ours import ROUNDS, Ours, per_second, plan
-from app.bench.peer import LLAMA_VARIABLE, Peer, PeerError, PeerOptions, find_peers, running
+from app.bench.peer import LLAMA_VARIABLE, Peer, PeerError, PeerOptions, Unpacked, find_peers, running
 from app.bench.prose import sentences, text
 from app.bench.report import Turn
 from app.host import wire
@@ -21,6 +21,7 @@ from tests.engine.tiny import write_llama
 WINDOW = 2048
 POLICIES = ["round-robin", "truncate"]
 OPTIONS = PeerOptions("no model", 1, WINDOW, "cpu", "float32", "s")
+FITS = Unpacked(1000, "float32", 4000)
 
 
 @asynccontextmanager
@@ -97,15 +98,29 @@ def test_rounds_without_an_answer_to_time_do_not_count() -> None:
 
 def test_a_peer_is_tried_where_it_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LLAMA_VARIABLE, "/some/python")
-    peers, left_out = find_peers(tmp_path / "model.gguf")
+    peers, left_out = find_peers(tmp_path / "model.gguf", FITS)
     assert [(peer.name, peer.python) for peer in peers] == [
         ("transformers", sys.executable),
         ("llama.cpp", "/some/python"),
     ]
     assert left_out == []
-    peers, left_out = find_peers(tmp_path)
+    peers, left_out = find_peers(tmp_path, FITS)
     assert [peer.name for peer in peers] == ["transformers"]
     assert "GGUF" in left_out[0].why
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
+def test_weights_that_would_not_fit_unpacked_are_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, size: int
+) -> None:
+    monkeypatch.setenv(LLAMA_VARIABLE, "/some/python")
+    parameters = 7 * 2**30
+    peers, left_out = find_peers(tmp_path / "model.gguf", Unpacked(parameters, dtype, parameters * size))
+    assert [peer.name for peer in peers] == ["transformers", "llama.cpp"]
+    peers, left_out = find_peers(tmp_path / "model.gguf", Unpacked(parameters, dtype, parameters * size - 1))
+    assert [peer.name for peer in peers] == ["llama.cpp"]
+    assert left_out[0].name == "transformers"
+    assert f"{dtype} take {7 * size}.00 GiB, and" in left_out[0].why
 
 
 async def _load(peer: Peer, folder: Path) -> str:

@@ -50,6 +50,7 @@ ENGINE = EngineReady(
     device="cpu",
     dtype="float32",
     load_seconds=1.2,
+    free_bytes=8 << 30,
 )
 READY = ModelState(Part.MODEL, ModelPhase.READY, "ready", engine=ENGINE)
 
