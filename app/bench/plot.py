@@ -53,6 +53,8 @@ def plot(report: Report) -> str:
         points = [_points(program, panel) for program in report.programs]
         if any(points):
             lines += _panel(panel, points, max(longest, 1), report.setting.window_tokens)
+    if report.note:
+        lines.append(_text(_LEFT, HEIGHT - 8, report.note))
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -88,7 +88,8 @@ class LeftOut:
 
 @dataclass(slots=True)
 class Report:
-    """All of it; `complete` is False when it was interrupted. The first program is ours."""
+    """All of it; `complete` is False when it was interrupted. The first program is ours. `note` is a sentence that has
+    to stand beside the figures, "" where there is none."""
 
     aios_chat: str
     time: str
@@ -97,6 +98,7 @@ class Report:
     programs: list[Program] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     complete: bool = False
+    note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, to be saved."""

@@ -28,11 +28,12 @@ def table(report: Report) -> str:
 
 
 def heading(report: Report) -> str:
-    """What was measured, in two lines."""
+    """What was measured, in two lines, and the note in a third where there is one."""
     s, machine = report.setting, report.machine
     weights = f"{s.weights_bytes / 2**20:,.0f} MiB of weights, run in {s.dtype} on {s.device}"
     window = f"window of {s.window_tokens:,} tokens ({s.kv_format}, {s.policy})"
-    return f"{s.model}: {weights}; {window}\n{machine.processor}, {machine.cores} cores, {s.threads} threads"
+    lines = [f"{s.model}: {weights}; {window}", f"{machine.processor}, {machine.cores} cores, {s.threads} threads"]
+    return "\n".join([*lines, report.note] if report.note else lines)
 
 
 def _rows(programs: list[Program], window: int) -> Iterable[tuple[str, list[str]]]:

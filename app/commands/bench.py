@@ -28,6 +28,8 @@ from app.ports import DeskError
 from app.settings import Settings
 from app.startup import Startup
 
+KERNELS_LATE = "Measured while the CPU's kernels were being compiled, as on a first start: slower than afterwards."
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -122,11 +124,6 @@ class _Run:
 
     def _begun(self, engine: EngineReady, program: Program) -> Report:
         s = self._settings
-        if s.weights == "auto" and engine.device == "cpu" and engine.weights_bytes >= 4 * engine.parameters:
-            say(
-                "the weights are held in full, which is slower than --weights int8 or int4; on the first start of a "
-                "machine that is for this once, while the kernels for smaller ones are compiled."
-            )
         setting = Setting(
             model=engine.model_name,
             weights=s.weights,
@@ -141,7 +138,10 @@ class _Run:
             turns=self._request.turns,
         )
         now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        self.report = Report(program.version, now, Machine.here(), setting, [program])
+        note = KERNELS_LATE if engine.kernels_late else ""
+        if note:
+            say(note)
+        self.report = Report(program.version, now, Machine.here(), setting, [program], note=note)
         return self.report
 
     async def _peer(self, peer: Peer, options: PeerOptions, report: Report, texts: Plan) -> None:

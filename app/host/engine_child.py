@@ -20,7 +20,7 @@ from engine.cache.formats.kv_format import KvFormat
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.linear import WeightForm
-from engine.model.load import open_model, pick_device, pick_dtype
+from engine.model.load import kernels_compiling, open_model, pick_device, pick_dtype
 from engine.plan import planned
 from engine.policy import Policy
 from engine.sampling import params
@@ -103,6 +103,7 @@ class EngineChild:
         device = pick_device(options.device)
         form = None if options.weights == AS_THE_FILE else WeightForm(options.weights)
         opened = open_model(Path(options.model), device=device, dtype=pick_dtype(device), form=form)
+        late = kernels_compiling()
         kv_format = KvFormat(options.kv_format)
         config = EngineConfig(
             options.quota_tokens,
@@ -133,7 +134,8 @@ class EngineChild:
             device=str(device),
             dtype=str(model.dtype).removeprefix("torch."),
             load_seconds=time.perf_counter() - began,
-            free_bytes=planned.free_bytes,
+            free_bytes=plan.free_bytes,
+            kernels_late=late or kernels_compiling(),
         )
 
     def _ready(self) -> tuple[Engine, SessionBook]:

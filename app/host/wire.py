@@ -69,7 +69,9 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class EngineReady:
-    """The model that was loaded, and what it costs; `free_bytes` of its device were free before."""
+    """The model that was loaded, and what it costs; `free_bytes` of its device were free before. `kernels_late` is True
+    when the CPU's kernels were still being compiled: products of weights in 8 or 4 bits are slower until they are, and
+    weights that would be held as the file does are held in full until the next start."""
 
     model_name: str
     family: str
@@ -82,6 +84,7 @@ class EngineReady:
     dtype: str
     load_seconds: float
     free_bytes: int
+    kernels_late: bool
 
 
 @dataclass(frozen=True, slots=True)

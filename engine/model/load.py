@@ -21,7 +21,7 @@ from engine.text.template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, from_folder, from_gguf
 from engine.types import EngineError, ModelFileError
 from kernels.cpu.compiled import KEPT
-from kernels.cpu.ready import compile_in_background, on_disk
+from kernels.cpu.ready import compile_in_background, compiling, on_disk
 from kernels.runtime import serves
 
 # End-of-turn tokens that checkpoints' generation configs leave out now and then (llama3 #224: talks for ever).
@@ -127,6 +127,12 @@ def load_model(
 ) -> LoadedModel:
     """`open_model` and `OpenedModel.load` in one."""
     return open_model(path, device=device, dtype=dtype, form=form).load(on_layer)
+
+
+def kernels_compiling() -> bool:
+    """True while the CPU's kernels are compiled, as once on every machine. It decides what `open_model` makes of a form
+    of None, and weights in 8 or 4 bits are unpacked for every product meanwhile."""
+    return compiling()
 
 
 def _own_forms(file: GgufFile, device: torch.device, dtype: torch.dtype) -> tuple[WeightForm, WeightForm]:

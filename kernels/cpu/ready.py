@@ -22,7 +22,7 @@ from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight, empty
 from kernels.cpu.team import Team
 
 _log = logging.getLogger(__name__)
-_compiled, _begun = threading.Event(), threading.Event()
+_compiled, _begun, _ended = threading.Event(), threading.Event(), threading.Event()
 
 NICENESS = 10
 """Of the process that compiles: the answers that are computed without kernels meanwhile come first."""
@@ -40,6 +40,11 @@ def compiled() -> bool:
     return _compiled.is_set()
 
 
+def compiling() -> bool:
+    """True while kernels that no earlier start left on disk are compiled; False again when that failed."""
+    return _begun.is_set() and not _ended.is_set() and not on_disk()
+
+
 def wait_compiled(timeout: float) -> bool:
     """Begin if nobody has, and wait; False when it takes longer than so many seconds, or failed."""
     compile_in_background()
@@ -51,7 +56,14 @@ def compile_in_background() -> None:
     the compiler it would abort."""
     if not _begun.is_set():
         _begun.set()
-        threading.Thread(target=_get_ready, name="kernels-compile").start()
+        threading.Thread(target=_get_ready_once, name="kernels-compile").start()
+
+
+def _get_ready_once() -> None:
+    try:
+        _get_ready()
+    finally:
+        _ended.set()
 
 
 def _get_ready() -> None:

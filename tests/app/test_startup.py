@@ -16,7 +16,7 @@ from app.paths import Paths
 from app.settings import load_settings
 from app.startup import Startup
 
-ENGINE = wire.EngineReady("tiny", "llama", 1, 1, 1, 512, 1, "cpu", "float32", 0.1, 1 << 30)
+ENGINE = wire.EngineReady("tiny", "llama", 1, 1, 1, 512, 1, "cpu", "float32", 0.1, 1 << 30, False)
 CHILDREN = {Part.MODEL: "engine", Part.MEMORY: "memory"}
 
 

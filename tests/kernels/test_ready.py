@@ -49,13 +49,16 @@ def kept(cache: Path) -> list[Path]:
 def test_another_process_compiles_and_this_one_loads(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     count = "from kernels.cpu.packed_linear import _linear as f; print(sum(f.stats.cache_hits.values()))"
-    with started(tmp_path, BEGIN + "assert ready.wait_compiled(250); assert ready.on_disk(); " + count, cache) as first:
+    code = (
+        "assert ready.compiling(); assert ready.wait_compiled(250); assert ready.on_disk() and not ready.compiling(); "
+    )
+    with started(tmp_path, BEGIN + code + count, cache) as first:
         the_compiler(first)
         out, err = first.communicate()
     assert (first.returncode, out, err) == (0, "1\n", "")
     files = kept(cache)
     assert files
-    with started(tmp_path, BEGIN + "assert ready.wait_compiled(250)", cache) as second:
+    with started(tmp_path, BEGIN + "assert not ready.compiling(); assert ready.wait_compiled(250)", cache) as second:
         out, err = second.communicate()
     assert (second.returncode, out, err) == (0, "", "")
     assert kept(cache) == files
@@ -88,6 +91,20 @@ def test_kernels_of_another_installation_are_not_taken_for_compiled(tmp_path: Pa
     code = f"import sys; sys.path.insert(0, {str(other)!r}); from kernels.cpu import ready; print(ready.on_disk())"
     with started(tmp_path, code, cache) as second:
         assert second.communicate()[0] == "False\n"
+
+
+def test_kernels_that_cannot_be_compiled_are_not_waited_for(tmp_path: Path) -> None:
+    """The other process fails, and so does this one."""
+    code = (
+        "import threading; from kernels.cpu import ready; ready._compiled_elsewhere = lambda: True; "
+        "ready._run_each = lambda: 1 / 0; assert not ready.compiling(); ready.compile_in_background(); "
+        "[t.join() for t in threading.enumerate() if t.name == 'kernels-compile']; "
+        "assert not ready.compiling() and not ready.compiled()"
+    )
+    with started(tmp_path, code, tmp_path / "cache") as process:
+        _, err = process.communicate(timeout=SOON)
+    assert process.returncode == 0, err
+    assert "cannot be compiled here" in err
 
 
 @pytest.mark.parametrize("wait", [0.0, 6.0], ids=["while it starts", "while it compiles"])

@@ -31,7 +31,7 @@ def reports(draw: st.DrawFn) -> Report:
     setting = Setting(draw(names), "auto", 1, "cpu", "float32", 2, draw(st.integers(256, 10**5)), 32, "auto", "p", 12)
     some = draw(st.lists(programs(), min_size=1, max_size=4))
     left = draw(st.lists(st.builds(LeftOut, names, names), max_size=2))
-    return Report("1", "now", MACHINE, setting, some, left, draw(st.booleans()))
+    return Report("1", "now", MACHINE, setting, some, left, draw(st.booleans()), draw(st.just("") | names))
 
 
 def report(*some: Program, window: int = 1000) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from app.bench.report import LeftOut, Machine, Program, Report, Setting, Speeds, Turn
+from app.commands.bench import KERNELS_LATE
 from tests.engine.tiny import write_llama
 
 WINDOW, TURNS = 1024, 6
@@ -65,6 +67,7 @@ def test_a_whole_benchmark(started: list[str], tmp_path: Path) -> None:
     saved = json.loads(figures.read_text())
     check_figures(saved)
     assert saved["complete"]
+    assert saved["note"] == ""
     assert [program["name"] for program in saved["programs"]] == ["aios-chat", "transformers"]
     ours, theirs = saved["programs"]
     assert [len(program["turns"]) for program in (ours, theirs)] == [TURNS, TURNS]
@@ -79,6 +82,33 @@ def test_a_whole_benchmark(started: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_first_start_is_told_wherever_the_figures_are(started: list[str], tmp_path: Path) -> None:
+    figures, picture = tmp_path / "figures.json", tmp_path / "picture.svg"
+    command = [*started[:-1], "--weights", "int8", "bench", "--json", str(figures), "--svg", str(picture)]
+    with subprocess.Popen(
+        command,
+        env={**environment(tmp_path / "home"), "NUMBA_CACHE_DIR": str(tmp_path / "no kernels")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=as_in_a_terminal,
+    ) as running:
+        assert running.stderr is not None
+        before = list(itertools.takewhile(lambda line: "turn 1 of" not in line, running.stderr))
+        running.send_signal(signal.SIGINT)
+        told, _ = running.communicate()
+    assert any(KERNELS_LATE in line for line in before)
+    assert KERNELS_LATE in told
+    assert json.loads(figures.read_text())["note"] == KERNELS_LATE
+    assert KERNELS_LATE in {text.text for text in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")}
+
+
+def as_in_a_terminal() -> None:
+    """A shell has what it runs in the background ignore SIGINT, and these tests with it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.slow
 def test_an_interrupted_one_keeps_what_was_measured(started: list[str], tmp_path: Path) -> None:
     with subprocess.Popen(
         [*started, "--turns", "1000"],
@@ -86,6 +116,7 @@ def test_an_interrupted_one_keeps_what_was_measured(started: list[str], tmp_path
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=as_in_a_terminal,
     ) as running:
         assert running.stderr is not None
         for line in running.stderr:

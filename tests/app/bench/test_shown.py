@@ -8,7 +8,7 @@ from hypothesis import given
 
 from app.bench.plot import HEIGHT, WIDTH, plot
 from app.bench.report import Program, Report, Speeds, Turn
-from app.bench.table import NOTHING, past, table, within
+from app.bench.table import NOTHING, heading, past, table, within
 from tests.app.bench.reports import report, reports
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -28,6 +28,7 @@ def test_the_picture_is_whole_and_has_a_point_for_each_figure(made: Report) -> N
         assert 0 <= float(circle.attrib["cy"]) <= HEIGHT
     texts = {text.text for text in root.findall(f"{SVG}text")}
     assert all(f"{program.name} {program.version}" in texts for program in made.programs)
+    assert not made.note or made.note in texts
 
 
 @given(reports())
@@ -39,6 +40,12 @@ def test_a_row_has_a_cell_for_each_program_and_stands_for_a_figure(made: Report)
         assert len(cells) == len(made.programs)
         assert any(cell != NOTHING for cell in cells)
         assert all(cell == NOTHING or float(cell.replace(",", "")) >= 0 for cell in cells)
+
+
+@given(reports())
+def test_a_note_stands_under_what_was_measured(made: Report) -> None:
+    lines = heading(made).split("\n")
+    assert lines[2:] == ([made.note] if made.note else [])
 
 
 def test_what_was_not_measured_is_not_there() -> None:

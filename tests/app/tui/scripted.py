@@ -51,6 +51,7 @@ ENGINE = EngineReady(
     dtype="float32",
     load_seconds=1.2,
     free_bytes=8 << 30,
+    kernels_late=False,
 )
 READY = ModelState(Part.MODEL, ModelPhase.READY, "ready", engine=ENGINE)
 
