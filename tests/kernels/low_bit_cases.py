@@ -60,8 +60,9 @@ def test_a_shape_of_the_starter(bits):
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("tokens", [1, 2, 7, MAX_TOKENS])
-@pytest.mark.parametrize(("rows", "columns", "splits"), [(960, 576, 1), (192, 4096, MAX_SPLITS), (1040, 330, 3)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "splits", "tokens"), [(960, 576, 1, 7), (192, 4096, MAX_SPLITS, 1), (1040, 330, 3, MAX_TOKENS)]
+)
 def test_wide_grid(rows, columns, splits, bits, dtype, tokens):
     check(rows, columns, bits, tokens, dtype, splits=splits, biased=True)
 

@@ -62,16 +62,24 @@ def test_another_process_compiles_and_this_one_loads(tmp_path: Path) -> None:
         out, err = second.communicate()
     assert (second.returncode, out, err) == (0, "", "")
     assert kept(cache) == files
+    # Numba finds nothing there for kernels that stand in another folder.
+    other = tmp_path / "other"
+    shutil.copytree(ROOT / "kernels", other / "kernels")
+    code = f"import sys; sys.path.insert(0, {str(other)!r}); from kernels.cpu import ready; print(ready.on_disk())"
+    with started(tmp_path, code, cache) as elsewhere:
+        assert elsewhere.communicate()[0] == "False\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["nbc", "nbi"])
-def test_files_that_were_cut_short_are_made_anew(tmp_path: Path, kind: str) -> None:
+def test_files_that_were_cut_short_are_made_anew(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with started(tmp_path, BEGIN + "assert ready.wait_compiled(250)", cache) as first:
         first.communicate()
-    for file in cache.rglob(f"*.{kind}"):
-        file.write_bytes(b"")
+    for kind in ("*packed_linear*.nbc", "*decode_layers*.nbi"):
+        cut = list(cache.rglob(kind))
+        assert cut
+        for file in cut:
+            file.write_bytes(b"")
     with started(tmp_path, BEGIN + "assert ready.wait_compiled(250); assert ready.on_disk()", cache) as second:
         out, err = second.communicate()
     assert (second.returncode, out) == (0, "")
@@ -79,18 +87,6 @@ def test_files_that_were_cut_short_are_made_anew(tmp_path: Path, kind: str) -> N
     assert err.count("\n") == 1
     with started(tmp_path, BEGIN + "assert ready.wait_compiled(250)", cache) as third:
         assert third.communicate() == ("", "")
-
-
-@pytest.mark.slow
-def test_kernels_of_another_installation_are_not_taken_for_compiled(tmp_path: Path) -> None:
-    cache, other = tmp_path / "cache", tmp_path / "other"
-    with started(tmp_path, BEGIN + "assert ready.wait_compiled(250); assert ready.on_disk()", cache) as first:
-        first.communicate()
-    assert first.returncode == 0
-    shutil.copytree(ROOT / "kernels", other / "kernels")
-    code = f"import sys; sys.path.insert(0, {str(other)!r}); from kernels.cpu import ready; print(ready.on_disk())"
-    with started(tmp_path, code, cache) as second:
-        assert second.communicate()[0] == "False\n"
 
 
 def test_kernels_that_cannot_be_compiled_are_not_waited_for(tmp_path: Path) -> None:
