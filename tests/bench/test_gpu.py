@@ -17,6 +17,7 @@ from tests.engine.tiny import write_llama
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_part_runs_to_its_end(tmp_path: Path) -> None:
     pytest.importorskip("triton")

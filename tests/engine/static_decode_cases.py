@@ -114,6 +114,7 @@ class Recorded:
         return computed
 
 
+@pytest.mark.slow
 def test_a_random_history_equals_the_eager_one(small: Tiny, rows: list[tuple[int, int]]) -> None:
     """Chats come, answer, are forked, rewound, swapped out and closed, up to five at once, through several windows."""
     model = replace(small.ours, stop_ids=frozenset())
