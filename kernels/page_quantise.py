@@ -1,4 +1,4 @@
-"""Quantise the rows of a full page, once: int8, int4 and tq3, turned by the Hadamard rotation on the way where asked.
+"""Quantise the rows of a full page, once: int8, int4 and tq3. They come rotated, as the page being written holds them.
 
 A row is one token's key or value of one head; it becomes codes and one bfloat16 scale. Products of rotated rows are
 those of the rows, and a rotation spreads a row's few large values over all of them (QuaRot, arXiv 2404.00456).
@@ -112,10 +112,9 @@ def _joined(codes: tl.tensor, ROWS: tl.constexpr, BYTES: tl.constexpr, BITS: tl.
 
 @jit
 def _quantise(
-    rows: tl.tensor, rotation: tl.tensor, table: tl.tensor, slots: tl.tensor, codes: tl.tensor, scales: tl.tensor,
+    rows: tl.tensor, table: tl.tensor, slots: tl.tensor, codes: tl.tensor, scales: tl.tensor,
     tokens: tl.tensor, row_strides: tl.tuple, code_strides: tl.tuple, scale_stride: tl.tensor, HEAD_DIM: tl.constexpr,
-    BITS: tl.constexpr, SHARES: tl.constexpr, ROTATED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    BITS: tl.constexpr, SHARES: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
 ) -> None:  # fmt: skip
     """BLOCK_R tokens of one head."""
     head = tl.program_id(1).to(tl.int64)
@@ -129,16 +128,7 @@ def _quantise(
     here = token < tokens
     held = here[:, None] & held_dim[None, :]
     source = rows + head * row_strides[0] + token.to(tl.int64)[:, None] * row_strides[1]
-    if ROTATED:
-        x = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
-        for begin in range(0, HEAD_DIM, BLOCK_K):
-            inner = begin + tl.arange(0, BLOCK_K)
-            a = tl.load(source + inner[None, :], mask=here[:, None] & (inner < HEAD_DIM)[None, :], other=0.0)
-            matrix = rotation + inner[:, None] * HEAD_DIM + dim[None, :]
-            b = tl.load(matrix, mask=(inner < HEAD_DIM)[:, None] & held_dim[None, :], other=0.0)
-            x += tl.dot(a.to(tl.float32), b, input_precision="ieee")
-    else:
-        x = tl.load(source + dim[None, :], mask=held, other=0.0).to(tl.float32)
+    x = tl.load(source + dim[None, :], mask=held, other=0.0).to(tl.float32)
     largest = tl.max(tl.abs(x), 1)
     slot = tl.load(slots + token, mask=here, other=0)
     target = codes + head * code_strides[0] + slot[:, None] * code_strides[1]
@@ -164,13 +154,12 @@ def _quantise(
 
 @dataclass(frozen=True, slots=True)
 class _Tiling:
-    """Compile-time sizes: at least the 16 rows that a product needs. With 16 values a thread, not 8, the search for an
+    """Compile-time sizes. With 16 values a thread, not 8, the search for an
     int4 scale spills on sm_90 (128 values) and sm_120 (256)."""
 
     block_r: int
     block_d: int
     num_warps: int
-    block_k: int = 16
 
     @classmethod
     def of(cls, head_dim: int) -> _Tiling:
@@ -179,7 +168,7 @@ class _Tiling:
 
 
 def quantise_rows(
-    rows: Tensor, slots: Tensor, codes: Tensor, scales: Tensor, packing: Packing, *, rotation: Tensor | None = None,
+    rows: Tensor, slots: Tensor, codes: Tensor, scales: Tensor, packing: Packing, *,
     magnitudes: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Quantise rows into their slots, by the Triton kernel.
@@ -188,13 +177,11 @@ def quantise_rows(
       contiguous; head_dim a multiple of 8, at most MAX_HEAD_DIM.
     - `slots`: int64 `[tokens]`, contiguous, each once: where the rows go.
     - `codes` uint8 `[kv_heads, slots, row_bytes]` and `scales` bfloat16 `[kv_heads, slots]`, rows contiguous.
-    - `rotation`: float32 `[head_dim, head_dim]`; rows are multiplied with it from the left, in float32, before they
-      are quantised. None where they are rotated already.
     - `magnitudes`: float32 `[4]`, ascending, of the codebook; for `Packing.TQ3` and for it alone.
 
     Raises ValueError naming the argument that is wrong, and KernelUnavailableError on a device without the kernel.
     """
-    _check(rows, slots, codes, scales, packing, rotation, magnitudes)
+    _check(rows, slots, codes, scales, packing, magnitudes)
     require("quantise_rows", "quantise_rows_torch", rows.device)
     heads, tokens, head_dim = rows.shape
     tiling = _Tiling.of(head_dim)
@@ -203,20 +190,20 @@ def quantise_rows(
     table = torch.tensor(shares, device=rows.device) if magnitudes is None else magnitudes
     with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
         _quantise[(ceil_div(tokens, tiling.block_r), heads)](
-            rows, table if rotation is None else rotation, table, slots, codes, scales, tokens, rows.stride()[:2],
+            rows, table, slots, codes, scales, tokens, rows.stride()[:2],
             codes.stride()[:2], scales.stride(0), HEAD_DIM=head_dim, BITS=packing.value, SHARES=len(INT4_SHARES),
-            ROTATED=rotation is not None, BLOCK_R=tiling.block_r, BLOCK_D=tiling.block_d, BLOCK_K=tiling.block_k,
+            BLOCK_R=tiling.block_r, BLOCK_D=tiling.block_d,
             num_warps=tiling.num_warps,
         )  # fmt: skip
 
 
 def quantise_rows_torch(
-    rows: Tensor, slots: Tensor, codes: Tensor, scales: Tensor, packing: Packing, *, rotation: Tensor | None = None,
+    rows: Tensor, slots: Tensor, codes: Tensor, scales: Tensor, packing: Packing, *,
     magnitudes: Tensor | None = None,
 ) -> None:  # fmt: skip
     """What `quantise_rows` does, in plain torch, on any device and for any head size that is a multiple of 8."""
-    _check(rows, slots, codes, scales, packing, rotation, magnitudes)
-    wide = rows.float() if rotation is None else rows.float() @ rotation
+    _check(rows, slots, codes, scales, packing, magnitudes)
+    wide = rows.float()
     largest = wide.abs().amax(-1)
     match packing:
         case Packing.INT8:
@@ -263,7 +250,7 @@ def _divisor(scales: Tensor) -> Tensor:
 
 
 def _check(
-    rows: Tensor, slots: Tensor, codes: Tensor, scales: Tensor, packing: Packing, rotation: Tensor | None,
+    rows: Tensor, slots: Tensor, codes: Tensor, scales: Tensor, packing: Packing,
     magnitudes: Tensor | None,
 ) -> None:  # fmt: skip
     """Raise ValueError with one sentence about the first argument that does not fit."""
@@ -278,8 +265,6 @@ def _check(
     expect("slots", slots, (tokens,), torch.int64, beside, Layout.DENSE)
     expect("codes", codes, (heads, codes.shape[1], packing.row_bytes(head_dim)), torch.uint8, beside, Layout.ROWS)
     expect("scales", scales, (heads, codes.shape[1]), torch.bfloat16, beside, Layout.ROWS)
-    if rotation is not None:
-        expect("rotation", rotation, (head_dim, head_dim), torch.float32, beside, Layout.DENSE)
     if (magnitudes is not None) != (packing is Packing.TQ3):
         raise ValueError(f"magnitudes belong to TQ3 and to it alone; the packing is {packing.name}")
     if magnitudes is not None:
@@ -287,19 +272,19 @@ def _check(
 
 
 def compile_cases() -> Iterator[CompileCase]:
-    """What `python -m kernels.compile` builds: each packing, rotated on the way and not."""
-    for dtype, head_dim, packing, rotated in (
-        (torch.bfloat16, 64, Packing.INT8, False), (torch.bfloat16, 128, Packing.INT4, False),
-        (torch.bfloat16, 80, Packing.TQ3, False), (torch.bfloat16, 256, Packing.TQ3, True),
-        (torch.float16, 128, Packing.INT8, True), (torch.float32, 256, Packing.INT4, True),
+    """What `python -m kernels.compile` builds."""
+    for dtype, head_dim, packing in (
+        (torch.bfloat16, 64, Packing.INT8), (torch.bfloat16, 128, Packing.INT4),
+        (torch.bfloat16, 80, Packing.TQ3), (torch.bfloat16, 256, Packing.TQ3),
+        (torch.float16, 128, Packing.INT8), (torch.float32, 256, Packing.INT4),
     ):  # fmt: skip
         tiling = _Tiling.of(head_dim)
         yield CompileCase(
-            f"quantise {packing.name.lower()} {FLOATS[dtype]} d{head_dim}{' rotated' * rotated}", _quantise,
-            {"rows": f"*{FLOATS[dtype]}:16"} | dict.fromkeys(("rotation", "table"), "*fp32:16")
-            | {"slots": "*i64:16", "codes": "*u8:16", "scales": "*bf16:16", "tokens": "i32"}
+            f"quantise {packing.name.lower()} {FLOATS[dtype]} d{head_dim}", _quantise,
+            {"rows": f"*{FLOATS[dtype]}:16", "table": "*fp32:16", "slots": "*i64:16", "codes": "*u8:16"}
+            | {"scales": "*bf16:16", "tokens": "i32"}
             | dict.fromkeys(("row_strides", "code_strides"), ("i32:16", "i32:16")) | {"scale_stride": "i32"},
-            {"HEAD_DIM": head_dim, "BITS": packing.value, "SHARES": len(INT4_SHARES), "ROTATED": rotated,
-             "BLOCK_R": tiling.block_r, "BLOCK_D": tiling.block_d, "BLOCK_K": tiling.block_k},
+            {"HEAD_DIM": head_dim, "BITS": packing.value, "SHARES": len(INT4_SHARES),
+             "BLOCK_R": tiling.block_r, "BLOCK_D": tiling.block_d},
             tiling.num_warps, 3,
         )  # fmt: skip

@@ -12,14 +12,13 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 MAGNITUDES = torch.tensor([0.03, 0.095, 0.17, 0.27])
 
 
-def quantised(by, rows, packing, slots=None, rotation=None, device="cpu"):
+def quantised(by, rows, packing, slots=None, device="cpu"):
     """Codes and scales of pages of 48 slots; what was not written holds 99."""
     slots = torch.arange(rows.shape[1]) if slots is None else slots
     codes = torch.full((rows.shape[0], 48, packing.row_bytes(rows.shape[2])), 99, dtype=torch.uint8, device=device)
     scales = torch.full((rows.shape[0], 48), 99, dtype=torch.bfloat16, device=device)
     magnitudes = MAGNITUDES.to(device) if packing is Packing.TQ3 else None
-    turn = None if rotation is None else rotation.to(device)
-    by(rows.to(device), slots.to(device), codes, scales, packing, rotation=turn, magnitudes=magnitudes)
+    by(rows.to(device), slots.to(device), codes, scales, packing, magnitudes=magnitudes)
     return codes.cpu(), scales.cpu()
 
 
@@ -62,17 +61,6 @@ def test_zeros_outliers_and_sizes(packing):
     rows[0, 4] = 1.0
     rows[0, 5] = -rows[0, 6]
     check(rows, packing)
-
-
-@pytest.mark.parametrize("packing", list(Packing))
-@pytest.mark.parametrize("head_dim", [80, 128])
-def test_rotated_on_the_way(head_dim, packing):
-    """Signed permutations turn without rounding: the bytes must be the same."""
-    generator = torch.Generator().manual_seed(3)
-    rotation = torch.eye(head_dim)[torch.randperm(head_dim, generator=generator)] * (
-        1 - 2 * (torch.arange(head_dim) % 2)
-    )
-    check(random(2, 20, head_dim), packing, rotation=rotation)
 
 
 def test_tensors_elsewhere_are_refused():
