@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from memory.recall import phrases
+from memory.recall.followup import search_query
 from memory.types import Decision, RecallRequest, Scope, SourceId
 from memory.words import content_terms, fold
 
@@ -25,8 +26,8 @@ class Known:
     """Every file name of every document, oldest first."""
     unseen: bool
     """Whether this chat's path holds remembered messages that the model no longer sees."""
-    previous_question: str
-    """What the person asked just before, for follow-ups; empty when there is nothing."""
+    earlier: tuple[str, ...]
+    """What the person asked before in this chat, oldest first, for follow-ups."""
 
 
 def decide(request: RecallRequest, known: Known) -> Decision:
@@ -46,7 +47,7 @@ def decide(request: RecallRequest, known: Known) -> Decision:
         _about_files(request, known, question)
         or _needs_nothing(question)
         or _about_the_past(request, known, question)
-        or _speculative(request, known, question)
+        or _speculative(known, question)
     )
 
 
@@ -100,10 +101,10 @@ def _about_the_past(request: RecallRequest, known: Known, question: str) -> Deci
     return None
 
 
-def _speculative(request: RecallRequest, known: Known, question: str) -> Decision:
-    if phrases.FOLLOW_UP.search(question) and len(content_terms(question)) <= 3 and known.previous_question:
-        query = f"{question}\n{known.previous_question}"
-        return Decision(Scope.EVERYTHING, "a follow-up: searched with the question before it", query)
+def _speculative(known: Known, question: str) -> Decision:
+    query = search_query(question, known.earlier)
+    if query != question:
+        return Decision(Scope.EVERYTHING, "a follow-up: searched with what the questions before it were about", query)
     return Decision(Scope.EVERYTHING, "searched in case something stored helps", question)
 
 

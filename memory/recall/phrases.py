@@ -82,12 +82,6 @@ OWN_FACT = re.compile(
     r"吗)|(什么|哪|谁|几)[^，。？]{0,8}我",
     _IGNORE,
 )
-FOLLOW_UP = re.compile(
-    r"^(and|but|so|also|what about|how about|why|那|还有|为什么)\b|\b(it|its|they|them|their|"
-    r"theirs|that|this|those|these|he|him|his|she|her|hers|"
-    r"there|one|ones)\b|它|他们?|她们?|这个|那个|这些|那些|其中",
-    _IGNORE,
-)
 DEFINITE_FILE = re.compile(
     r"\b(the|this|that|these|those|my|your|our|all|any)( [\w-]+)? (files?|documents?|docs?|pdfs?|attachments?|"
     r"screenshots?|pictures?|images?|photos?|scans?|papers?|slides?|spreadsheets?)\b|(这|那|我|个|份|张|篇)[^，。]{0,3}"

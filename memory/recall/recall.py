@@ -69,7 +69,7 @@ class Recaller:
             passages=self._store.passages.count(),
             names=tuple(self._store.passages.names()),
             unseen=any(passage.place.message not in request.visible for passage in earlier),
-            previous_question=asked[-1].text[:300] if asked else "",
+            earlier=tuple(passage.text[:300] for passage in asked),
         )
 
     def _find(self, decision: Decision, query: Query, request: RecallRequest, limit: int) -> _Found:

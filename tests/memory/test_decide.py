@@ -8,7 +8,7 @@ from memory.types import RecallRequest, Scope, SourceId
 CHAT = SourceId("c")
 REPORT = SourceId("d1")
 NOTES = SourceId("d2")
-KNOWN = Known(9, ((REPORT, "trip_report-2024.pdf"), (NOTES, "notes.md")), unseen=True, previous_question="")
+KNOWN = Known(9, ((REPORT, "trip_report-2024.pdf"), (NOTES, "notes.md")), unseen=True, earlier=())
 
 
 def ask(question: str, known: Known = KNOWN, **more: tuple[SourceId, ...]) -> Scope:
@@ -49,7 +49,7 @@ def test_scope(question: str, scope: Scope) -> None:
 
 
 def test_an_empty_store_has_nothing() -> None:
-    assert ask("What did I say earlier?", Known(0, (), unseen=False, previous_question="")) is Scope.NOTHING
+    assert ask("What did I say earlier?", Known(0, (), unseen=False, earlier=())) is Scope.NOTHING
 
 
 def test_an_attached_file_is_read_from_its_start_when_the_question_says_nothing() -> None:
@@ -77,7 +77,7 @@ def test_the_gist_is_asked_of_the_newest_file_of_the_chat() -> None:
 
 
 def test_this_chat_is_only_named_when_it_holds_something_unseen() -> None:
-    seen = Known(9, (), unseen=False, previous_question="")
+    seen = Known(9, (), unseen=False, earlier=())
     assert ask("What did I say earlier?", seen) is Scope.CHATS
 
 
@@ -86,7 +86,7 @@ def test_an_ordinary_word_is_no_file_name() -> None:
 
 
 def test_a_follow_up_is_searched_with_the_question_before() -> None:
-    known = Known(9, (), unseen=False, previous_question="Who built the Heron satellite?")
+    known = Known(9, (), unseen=False, earlier=("Who built the Heron satellite?",))
     assert "Heron" in decide(RecallRequest("And when was it launched?", CHAT), known).query
 
 
