@@ -24,7 +24,8 @@ PRONOUN = re.compile(
 )
 IDLE_IT = re.compile(
     r"\bwhat (time|day|date) is it\b"
-    r"|\bis it (true|possible|necessary|ok|okay|worth|raining|snowing|cold|hot|late|too late) ?(that|to|for|in|outside|now|\?|$)",
+    r"|\bis it (true|possible|necessary|ok|okay|worth|raining|snowing|cold|hot|late|too late) ?"
+    r"(that|to|for|in|outside|now|\?|$)",
     _IGNORE,
 )
 """An "it" that stands for nothing."""
