@@ -8,7 +8,7 @@ searches and lets the score decide (recall.py).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from memory.recall import phrases
@@ -43,12 +43,23 @@ def decide(request: RecallRequest, known: Known) -> Decision:
     if named:
         query = "" if is_generic(_without_names(question, known)) else question
         return Decision(Scope.FILE, "the question names a file", query, named, must=True)
-    return (
+    return _completed(
         _about_files(request, known, question)
         or _needs_nothing(question)
         or _about_the_past(request, known, question)
-        or _speculative(known, question)
+        or Decision(Scope.EVERYTHING, "searched in case something stored helps", question),
+        known,
     )
+
+
+def _completed(decision: Decision, known: Known) -> Decision:
+    """The decision with the query of a follow-up completed by what the questions before it were about."""
+    if decision.scope is Scope.NOTHING or not decision.query:
+        return decision
+    query = search_query(decision.query, known.earlier)
+    if query == decision.query:
+        return decision
+    return replace(decision, query=query, reason=f"{decision.reason}; a follow-up, so with what was asked about before")
 
 
 def _about_files(request: RecallRequest, known: Known, question: str) -> Decision | None:
@@ -99,13 +110,6 @@ def _about_the_past(request: RecallRequest, known: Known, question: str) -> Deci
     ):
         return Decision(Scope.EVERYTHING, "the question is about your own affairs", question, must=True)
     return None
-
-
-def _speculative(known: Known, question: str) -> Decision:
-    query = search_query(question, known.earlier)
-    if query != question:
-        return Decision(Scope.EVERYTHING, "a follow-up: searched with what the questions before it were about", query)
-    return Decision(Scope.EVERYTHING, "searched in case something stored helps", question)
 
 
 def is_generic(question: str) -> bool:

@@ -8,6 +8,7 @@ import re
 from memory.words import query_terms
 
 WORD = re.compile(r"[A-Za-zÀ-ɏΑ-ωА-я0-9][\w'’/-]*")
+NAME = re.compile(r"\b[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 CHINESE = re.compile(r"[\u3400-\u9fff]+")
 _IGNORE = re.IGNORECASE
 
@@ -19,7 +20,7 @@ PRONOUN = re.compile(
     r"(?! (is|are|was|can|have|you|i|we)\b)"
     r"|^that\b|\bthat\s*[?.!]*$"
     r"|(?<!is )(?<!are )(?<!was )(?<!were )(?<!be )\bthere\s*[?.!]*$"
-    r"|\b(other|which|what|the|any|same) ones?\b",
+    r"|\bones\b|\b(which|what|the|that|this|other|same|\w{3,}est) one\b",
     _IGNORE,
 )
 IDLE_IT = re.compile(
@@ -29,23 +30,101 @@ IDLE_IT = re.compile(
     _IGNORE,
 )
 """An "it" that stands for nothing."""
-CLAUSE = re.compile(r"[.,;:!?，。；：！？]+\s*|\b(?:and|but|or|so|because|although|while)\b", _IGNORE)
+CLAUSE = re.compile(
+    r"[.,;:!?，。；：！？]+\s*|\b(?:because|although|while)\b"
+    r"|\b(?:and|but|or|so)\b(?= (?:what|who|when|where|why|how|which|is|are|was|were|do|does|did|can|if|it|its|they|"
+    r"their|them|he|his|him|she|her)\b)",
+    _IGNORE,
+)
 WHAT_ABOUT = re.compile(r"^\W*((and|but|so|then|ok|okay)\W+)*(what|how) about\b", _IGNORE)
-BARE_SUPERLATIVE = re.compile(
-    r"\bthe (\w{3,}est|best|worst|first|last|(most|least) \w+)( (and|ever|in|on|to|for|of all|by)\b|\s*[?.!]*$)",
+_END = r"\s*[?.!]*$"
+_BE = r"(is|are|was|were|be|been)"
+_JUDGED = (
+    r"(main|major|important|key|common|typical|popular|famous|known|best|good|great|different|other|similar|big|"
+    r"possible|interesting|influential|notable)"
+)
+SUPERLATIVE = re.compile(
+    rf"\b(the (\w{{3,}}est|best|worst|(most|least) \w+)( (and|ever|in|on|to|for|of all|by|selling|known)\b|{_END})|"
+    rf"the (first|last){_END})",
     _IGNORE,
 )
 """A superlative without a noun: "which is the largest?"."""
+RANKED = re.compile(rf"\b(which|what|who)\b( \w+){{1,4}} {_BE} the ", _IGNORE)
+DEFINITE = re.compile(
+    rf"\b([Tt]he|other|any)( {_JUDGED})? ([a-z]+)"
+    rf"( {_BE}? ?\b(work|differ|\w+ed|\w+en|sold|held|made|found|built|free|close|open|unique|work|go|look))?{_END}"
+)
+"""A thing that is known from before, at the end of the question: "how reliable is the test?"."""
+UNIQUE = re.compile(
+    r"\bthe (sun|moon|sky|earth|world|sea|weather|internet|universe|future|past|present|morning|afternoon|evening|"
+    r"night|summer|winter|autumn|fall|spring|news|time|day|date|week|weekend|piano|guitar|violin|dark|rain|cold|police|gym|"
+    r"house|fridge|kitchen|car|dishes|bathroom|garden)\b",
+    _IGNORE,
+)
+"""Things of which there is one for everybody, or one in every home."""
+_JUDGED_KIND = re.compile(
+    rf"^\W*(what|who|which|where) {_BE} (an? |some |some of )?(the )?(most )?{_JUDGED} ((?!of\b)\w+ ){{0,2}}\w+{_END}",
+    _IGNORE,
+)
+"""The important or popular ones of something that is not named: "what are popular hiking trails?"."""
+_PREDICATE = re.compile(
+    rf"^\W*(what|which) (\w+ ){{1,2}}{_BE} ({_JUDGED}|available|traditional|recommended|there){_END}", _IGNORE
+)
+"""The same, the judgement last: "what cakes are traditional?"."""
+_ANY = re.compile(rf"^\W*{_BE} there any (\w+ ){{0,2}}\w+{_END}", _IGNORE)
+_OTHER = re.compile(
+    r"\b((what|which|any|some|are|were|is) other|(what|who|anything|anyone|where) else|nearby)\b", _IGNORE
+)
+_WITHOUT_NOUN = re.compile(
+    r"\b(any|some|others?) (related|like|in|for|that|which|near|with|from)\b"
+    rf"|\b(what|which) (kind|type|sort|variety|brand|model|size|version|colou?r)s? "
+    rf"({_BE}|should|would|do|does|can|did|have|has)\b"
+    r"|^\W*which (is|are|was|were)\b(?! the )",
+    _IGNORE,
+)
+"""Where the noun is left out: "which is younger?", "are there any near the station?"."""
+_ONE_SIDED = re.compile(
+    r"\b(compare|differ|different|similar|better|worse|cheaper|faster|slower|safer|older|newer|bigger|smaller|"
+    rf"easier|harder|helps?){_END}",
+    _IGNORE,
+)
+"""A comparison with something that is not named."""
+_OWNERLESS = re.compile(
+    r"\b(impact|effect|influence|relationship|relation|connection|role|implication|contribution|difference|similarity|"
+    r"reaction|objection|alternative)s? (for|on|to|with|in)\b(?!.*\bof\b)",
+    _IGNORE,
+)
+"""A relation of which one end is left out: "what is the impact on biology?"."""
+_CIRCUMSTANCE = re.compile(
+    r"^\W*((and|but|so|then|ok|okay)\W+)*(what|how) about (in|on|at|with|without|from|by|during)\b", _IGNORE
+)
+CHINESE_GAP = re.compile(
+    r"^(那|那么|还有|另外|然后)[^，。]{0,6}(呢)?[?？]?$|^[^，。]{1,8}呢[?？]?$"
+    r"|^(为什么|怎么会|怎么样|多少钱|什么时候|在哪里?|是谁)(呢|啊)?[?？]?$"
+)
+GAPS = (
+    _JUDGED_KIND,
+    _PREDICATE,
+    _ANY,
+    _OTHER,
+    _WITHOUT_NOUN,
+    _ONE_SIDED,
+    _OWNERLESS,
+    _CIRCUMSTANCE,
+    CHINESE_GAP,
+)
+INTRODUCES = re.compile(
+    r"^\W*((please|can you|could you) )?(tell me( more)? about|describe|explain|"
+    r"(what|who|what's|who's)( is| are| was| were|)|introduce"
+    r"|what do you know about)\b|介绍|是什么|什么是|是谁",
+    _IGNORE,
+)
 ASKS = re.compile(
     r"[?？]|^\W*(what|who|when|where|why|how|which|tell|describe|explain|show|give|list|are|is|do|does|did|can)\b",
     _IGNORE,
 )
 
 CHINESE_PRONOUN = re.compile(r"它们?|他们?|她们?|这个(?!月|星期|礼拜|周)|那个|这些|那些|其中|那里|那儿|这样|那样")
-CHINESE_GAP = re.compile(
-    r"^(那|那么|还有|另外|然后)[^，。]{0,6}(呢)?[?？]?$|^[^，。]{1,8}呢[?？]?$"
-    r"|^(为什么|怎么会|怎么样|多少钱|什么时候|在哪里?|是谁)(呢|啊)?[?？]?$"
-)
 CHINESE_CUT = re.compile(
     r"什么|怎么样?|为什么|多少|哪[里儿些个]?|谁|几|吗|呢|吧|啊|的|了|是|在|有|和|与|或|请|给|讲|介绍一下|介绍|一下|告诉|我们?|你们?|您"
     r"|它们?|他们?|她们?|这[个些样]?|那[个些样么里儿]?|其中|怎样|如何|会|能|可以|要|应该|主要|原因|特点|区别|作用|影响|历史|方法|种类|价格|好处|坏处|优点|缺点"

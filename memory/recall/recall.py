@@ -75,7 +75,7 @@ class Recaller:
     def _find(self, decision: Decision, query: Query, request: RecallRequest, limit: int) -> _Found:
         if decision.scope is Scope.FILE and not decision.query:
             return _not_in_window(self._first_passages(decision, limit), request)
-        asked_page = page_asked(decision.query) if decision.scope in (Scope.FILE, Scope.DOCUMENTS) else None
+        asked_page = page_asked(request.question) if decision.scope in (Scope.FILE, Scope.DOCUMENTS) else None
         if asked_page is not None and (on_page := self._on_page(decision, asked_page)):
             return _not_in_window(on_page[:limit], request)
         # What the model sees is filtered out afterwards: search that much deeper.
