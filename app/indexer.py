@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from app.events import IngestJob, JobChanged, JobPhase, Listener, Notice, Severity
 from app.host import wire
-from app.host.documents import Ingested, IngestProgress, IngestRequest
+from app.host.documents import Ingested, IngestProgress, IngestRequest, Refusal
 from app.host.host import Host
 from app.host.stream import CallFailedError, ChildDiedError, HostError
 from app.ids import ChatId, DocumentId, MessageId, new_job_id
@@ -21,8 +21,6 @@ from app.store.store import IngestPayload, Store, forget_request
 from app.store.types import Attachment, OutboxItem, OutboxKind
 
 BATCH = 16
-REFUSED = "IngestError"
-"""The kind of failure that trying again cannot mend: the file itself cannot be read."""
 RETRY_SECONDS = 2.0
 
 
@@ -157,7 +155,7 @@ class Indexer:
                     job = await self._hear(payload, job, event)
         except CallFailedError as error:
             self._give_up(item, payload, str(error))
-            if error.kind != REFUSED:
+            if error.kind not in list(Refusal):
                 raise
         except ChildDiedError:
             # Once may be chance. A file that takes the memory down each time must not do so at every start.

@@ -28,18 +28,20 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A piece of extracted text that is never cut across: a page, a file, a message. `line` is its first
-    line."""
+    """A piece of extracted text that is never cut across: a page, a file, a definition, a message. `line` is its
+    first line, `start` its offset in the file's text (0 on a page), `heading` what stands above it."""
 
     text: str
     page: int | None = None
     line: int | None = None
+    heading: str = ""
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`section.text[start:end] == text`; `line` is 1-based in the file; `heading` is the Markdown heading
-    above."""
+    """`section.text[start:end] == text`, where the section starts at 0; `line` is 1-based in the file; `heading` is
+    what the section and its Markdown headings say above it."""
 
     text: str
     start: int
@@ -77,6 +79,8 @@ class Chunker:
             if line is not None:
                 line += section.text.count("\n", counted, start)
                 counted = start
-            above = [match.group(1) for match in headings if match.start() < start]
-            out.append(Chunk(text, start, start + len(text), section.page, line, above[-1] if above else ""))
+            above = next((match.group(1) for match in reversed(headings) if match.start() < start), "")
+            heading = " › ".join(part for part in (section.heading, above) if part)
+            first = section.start + start
+            out.append(Chunk(text, first, first + len(text), section.page, line, heading))
         return out

@@ -158,7 +158,7 @@ class IngestReport:
 
     source: Source
     kind: str
-    """pdf, image, markdown, code or text."""
+    """pdf, image, word, slides, table, book, page, mail, notebook, markdown, code or text."""
     pages: int | None
     passages: int
     already_known: bool = False
@@ -181,7 +181,23 @@ class RecallError(Exception):
 
 
 class IngestError(RecallError):
-    """A file could not be read: encrypted, corrupt, empty, unsupported, or a tool is missing."""
+    """A file was not read; the classes below say how it ended."""
+
+
+class NeedsPasswordError(IngestError):
+    """The file is encrypted, and no password or a wrong one was given."""
+
+
+class UnsupportedFileError(IngestError):
+    """No reader takes this kind of file, or one as large as this."""
+
+
+class DamagedFileError(IngestError):
+    """The file is corrupt or cut off, or reading it took down or outlasted the reader."""
+
+
+class NoTextError(IngestError):
+    """The file is sound and there is nothing in it to read."""
 
 
 class MemoryLockedError(RecallError):

@@ -4,8 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.ids import DocumentId, JobId
+
+
+class Refusal(StrEnum):
+    """How the reading of a file fails for good: trying again cannot mend it. The names of the memory's errors."""
+
+    UNREADABLE = "IngestError"
+    PASSWORD = "NeedsPasswordError"
+    UNSUPPORTED = "UnsupportedFileError"
+    DAMAGED = "DamagedFileError"
+    NO_TEXT = "NoTextError"
 
 
 @dataclass(frozen=True, slots=True)

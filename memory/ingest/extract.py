@@ -16,6 +16,13 @@ class Format(StrEnum):
 
     PDF = "pdf"
     IMAGE = "image"
+    WORD = "word"
+    SLIDES = "slides"
+    TABLE = "table"
+    BOOK = "book"
+    PAGE = "page"
+    MAIL = "mail"
+    NOTEBOOK = "notebook"
     MARKDOWN = "markdown"
     CODE = "code"
     TEXT = "text"

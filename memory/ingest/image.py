@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memory.chunking import Section
 from memory.ingest.extract import Extract, Format, Job
 from memory.ingest.ocr import read_picture
-from memory.types import IngestError
+from memory.types import DamagedFileError, NoTextError, UnsupportedFileError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,7 +29,7 @@ def read(job: Job) -> Extract:
     try:
         with Image.open(job.path) as picture:
             if picture.width * picture.height > MAX_PIXELS:
-                raise IngestError(
+                raise UnsupportedFileError(
                     f"{job.name} has {picture.width * picture.height / 1e6:.0f} megapixels (the limit is "
                     f"{MAX_PIXELS // 1_000_000}): scale it down."
                 )
@@ -44,9 +44,9 @@ def read(job: Job) -> Extract:
                 if text.strip():
                     sections.append(Section(text, page=number if total > 1 else None))
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise IngestError(f"{job.name} is a damaged picture ({error}): save it again.") from error
+        raise DamagedFileError(f"{job.name} is a damaged picture ({error}): save it again.") from error
     if not sections:
-        raise IngestError(f"No text was found in {job.name}: only pictures of text can be read.")
+        raise NoTextError(f"No text was found in {job.name}: only pictures of text can be read.")
     job.step("ocr", total, total)
     read_pages = {section.page for section in sections}
     missing = [number for number in range(1, total + 1) if total > 1 and number not in read_pages]

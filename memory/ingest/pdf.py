@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from memory.chunking import Section
 from memory.ingest.extract import Extract, Format, Job
 from memory.ingest.ocr import OcrError, read_picture
-from memory.types import IngestError
+from memory.types import DamagedFileError, NeedsPasswordError, NoTextError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,13 +36,13 @@ def read(job: Job) -> Extract:
     try:
         document = pymupdf.open(str(job.path), filetype="pdf")
     except (RuntimeError, ValueError) as error:
-        raise IngestError(f"{job.name} is a damaged PDF: save it again from its program.") from error
+        raise DamagedFileError(f"{job.name} is a damaged PDF: save it again from its program.") from error
     with document:
         if document.needs_pass:
-            raise IngestError(f"{job.name} is encrypted: remove its password and drop it again.")
+            raise NeedsPasswordError(f"{job.name} is encrypted: give its password.")
         total = document.page_count
         if total == 0:
-            raise IngestError(f"{job.name} has no pages: save it again from its program.")
+            raise DamagedFileError(f"{job.name} has no pages: save it again from its program.")
         sections: list[Section] = []
         warnings: list[str] = []
         for number in range(1, total + 1):
@@ -52,7 +52,7 @@ def read(job: Job) -> Extract:
             if warning:
                 warnings.append(warning)
     if not sections:
-        raise IngestError(
+        raise NoTextError(
             warnings[0] if len(warnings) == 1 else f"No page of {job.name} has text. {' '.join(warnings[:1])}".strip()
         )
     job.step("read", total, total)

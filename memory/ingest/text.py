@@ -6,7 +6,7 @@ import codecs
 
 from memory.chunking import Layout, Section
 from memory.ingest.extract import Extract, Format, Job
-from memory.types import IngestError
+from memory.types import NoTextError, UnsupportedFileError
 
 _SAMPLE = 256 * 1024
 """Bytes that decide the encoding: charset-normalizer takes seconds for each megabyte."""
@@ -20,7 +20,7 @@ _MARKS = (
 
 
 def decode(data: bytes, name: str) -> str:
-    """The text of a file's bytes, lines ended by a bare newline. Raises IngestError for binary data."""
+    """The text of a file's bytes, lines ended by a bare newline. Raises UnsupportedFileError for binary data."""
     text = data.decode(_encoding(data, name), errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
@@ -59,23 +59,22 @@ def _guess(sample: bytes, name: str) -> str:
     return "cp1252" if same else best.encoding
 
 
-def _binary(name: str) -> IngestError:
-    return IngestError(f"{name} is a binary file, not text: drop a PDF, a picture, or a text, Markdown or code file.")
+def _binary(name: str) -> UnsupportedFileError:
+    return UnsupportedFileError(
+        f"{name} is a binary file of no kind that can be read: drop a document, a picture, or a text or code file."
+    )
 
 
-def read_as(job: Job, format_: Format, layout: Layout) -> Extract:
+def read_as(job: Job, format_: Format, layout: Layout = Layout.PLAIN) -> Extract:
     """One section with its line numbers. Raises IngestError for binary or blank files."""
     job.step("read", 0, 1)
-    try:
-        text = decode(job.path.read_bytes(), job.name)
-    except OSError as error:
-        raise IngestError(f"{job.name} cannot be read ({error.strerror or error}): check its permissions.") from error
+    text = decode(job.path.read_bytes(), job.name)
     if not text.strip():
-        raise IngestError(f"{job.name} holds nothing but white space: there is nothing to read in it.")
+        raise NoTextError(f"{job.name} holds nothing but white space: there is nothing to read in it.")
     job.step("read", 1, 1)
     return Extract(format_, (Section(text, line=1),), layout=layout)
 
 
 def read(job: Job) -> Extract:
     """A plain text file."""
-    return read_as(job, Format.TEXT, Layout.PLAIN)
+    return read_as(job, Format.TEXT)

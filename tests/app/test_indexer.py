@@ -122,7 +122,7 @@ async def test_a_memory_that_is_down_is_no_files_fault(bench: Bench) -> None:
         ("Tesseract is not installed: install it.", "a.txt: Tesseract is not installed: install it."),
     ],
 )
-@pytest.mark.parametrize("kind", ["IngestError", "OcrError", "OperationalError"])
+@pytest.mark.parametrize("kind", ["IngestError", "NeedsPasswordError", "OcrError", "OperationalError"])
 async def test_a_refusal_is_told_once_and_names_its_file_once(
     bench: Bench, sentence: str, told: str, kind: str
 ) -> None:

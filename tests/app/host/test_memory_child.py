@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.host import wire
+from app.host.documents import Refusal
 from app.host.memory_child import MemoryChild
+from memory import types
 from memory.memory import Memory
 from memory.types import Counts, RecallError
 
@@ -60,3 +62,8 @@ def test_a_call_does_not_wait_for_a_memory_that_will_not_open(monkeypatch: pytes
     opens, found = opening(monkeypatch, RecallError("It is in use."))
     assert isinstance(opens, RecallError)
     assert isinstance(found, RecallError)
+
+
+def test_every_refusal_of_a_file_is_known_to_the_app() -> None:
+    errors = {types.IngestError, *types.IngestError.__subclasses__()} - {types.IngestCancelledError}
+    assert {error.__name__ for error in errors} == {str(refusal) for refusal in Refusal}
