@@ -9,17 +9,11 @@ from typing import Annotated, NoReturn
 import typer
 from typer._click.exceptions import ClickException  # typer carries its own copy of click and exports only a part
 
-from app.errors import PersonError
+from app.cli_memory import kind_of, memory
+from app.cli_options import Json, Kind, Limit, MisuseError, Quiet, settings_of
 from app.guard import INTERRUPTED, MISUSED, complain, guarded
 from app.policy import EXPLAINED
-from app.settings import Settings, load_settings, overridden
-
-
-class MisuseError(PersonError):
-    """What was typed makes no sense: one sentence with what to type instead."""
-
-    exit_code = MISUSED
-
+from app.settings import load_settings, overridden
 
 cli = typer.Typer(
     name="aios-chat",
@@ -31,8 +25,7 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
+cli.add_typer(memory, name="memory")
 
 
 def _version(wanted: bool) -> None:
@@ -122,7 +115,7 @@ def ask(
         "min_p": min_p,
         "repetition_penalty": repeat_penalty,
     }
-    settings = constrained(overridden(_settings(context), overrides), json_schema, regex)
+    settings = constrained(overridden(settings_of(context), overrides), json_schema, regex)
     request = Ask(question, piped, chat, tuple(file or ()), as_json, quiet)
     raise typer.Exit(run(lambda: work(settings, request)))
 
@@ -138,26 +131,23 @@ def ingest(
     from app.commands.memory import ingest as work
     from app.commands.session import run
 
-    raise typer.Exit(run(lambda: work(_settings(context), tuple(paths), json=as_json, quiet=quiet)))
+    raise typer.Exit(run(lambda: work(settings_of(context), tuple(paths), json=as_json, quiet=quiet)))
 
 
 @cli.command()
 def search(
     context: typer.Context,
     query: Annotated[str, typer.Argument(help="What to look for.")],
-    kind: Annotated[str | None, typer.Option(help="chat or document.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many passages.")] = 10,
+    kind: Kind = None,
+    limit: Limit = 10,
     as_json: Json = False,
 ) -> None:
     """Search all chats and files."""
     from app.commands.memory import search as work
     from app.commands.session import run
-    from app.host.wire import SourceKind
 
-    if kind is not None and kind not in list(SourceKind):
-        raise MisuseError(f"--kind is {kind!r}; it must be chat or document.")
-    wanted = None if kind is None else SourceKind(kind)
-    raise typer.Exit(run(lambda: work(_settings(context), query, kind=wanted, limit=limit, json=as_json)))
+    wanted = kind_of(kind)
+    raise typer.Exit(run(lambda: work(settings_of(context), query, kind=wanted, limit=limit, json=as_json)))
 
 
 @cli.command()
@@ -166,7 +156,7 @@ def chats(context: typer.Context, as_json: Json = False) -> None:
     from app.commands.chats import chats as work
     from app.commands.session import run
 
-    raise typer.Exit(run(lambda: work(_settings(context), json=as_json)))
+    raise typer.Exit(run(lambda: work(settings_of(context), json=as_json)))
 
 
 @cli.command()
@@ -175,7 +165,7 @@ def favorites(context: typer.Context, as_json: Json = False) -> None:
     from app.commands.chats import favorites as work
     from app.commands.session import run
 
-    raise typer.Exit(run(lambda: work(_settings(context), json=as_json)))
+    raise typer.Exit(run(lambda: work(settings_of(context), json=as_json)))
 
 
 @cli.command()
@@ -188,7 +178,7 @@ def pinned(
     from app.commands.chats import pinned as work
     from app.commands.session import run
 
-    raise typer.Exit(run(lambda: work(_settings(context), chat, json=as_json)))
+    raise typer.Exit(run(lambda: work(settings_of(context), chat, json=as_json)))
 
 
 @cli.command()
@@ -201,7 +191,7 @@ def export(
     from app.commands.chats import export as work
     from app.commands.session import run
 
-    raise typer.Exit(run(lambda: work(_settings(context), chat, json=as_json)))
+    raise typer.Exit(run(lambda: work(settings_of(context), chat, json=as_json)))
 
 
 @cli.command()
@@ -221,7 +211,7 @@ def bench(
 
     if json is not None and svg is not None and json.expanduser().absolute() == svg.expanduser().absolute():
         raise MisuseError(f"--json and --svg both name {json}: give them two files.")
-    raise typer.Exit(run(lambda: work(_settings(context), Bench(turns, json, svg, quiet))))
+    raise typer.Exit(run(lambda: work(settings_of(context), Bench(turns, json, svg, quiet))))
 
 
 @cli.command()
@@ -229,7 +219,7 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
     """Check this machine and say what to mend."""
     from app.commands.machine import doctor as work
 
-    raise typer.Exit(work(_settings(context), json=as_json))
+    raise typer.Exit(work(settings_of(context), json=as_json))
 
 
 @cli.command()
@@ -237,13 +227,7 @@ def models(context: typer.Context, as_json: Json = False) -> None:
     """List models and what they cost."""
     from app.commands.machine import models as work
 
-    raise typer.Exit(work(_settings(context), json=as_json))
-
-
-def _settings(context: typer.Context) -> Settings:
-    settings = context.obj
-    assert isinstance(settings, Settings)
-    return settings
+    raise typer.Exit(work(settings_of(context), json=as_json))
 
 
 def main() -> NoReturn:

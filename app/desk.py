@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from app.conversation import TurnOptions
-from app.drop.stage import DropError, stage, unstage
+from app.drop.stage import unstage
 from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Part, Severity
 from app.host.documents import DocumentInfo
 from app.host.stream import HostError
 from app.host.wire import Passage, SearchRequest, SearchResult, SourceKind, WindowView
 from app.ids import ChatId, MessageId, new_chat_id
 from app.indexer import Indexer
+from app.memory_access import MemoryAccess
 from app.outgoing import Outgoing, OutgoingQueues
-from app.pasted import read_pasted
+from app.pasted import read_pasted, staged
 from app.paths import Paths
 from app.ports import ChatView, DeskError, Dropped
 from app.settings import Settings, Switch
@@ -45,6 +44,7 @@ class Desk:
         self._queues = OutgoingQueues()
         self._store_: Store | None = None
         self._indexer_: Indexer | None = None
+        self._memory_: MemoryAccess | None = None
         self._owner: Owner | None = None
         self._unsaved: dict[ChatId, Chat] = {}
         self._turns_: Turns | None = None
@@ -73,6 +73,7 @@ class Desk:
             raise DeskError(str(error)) from error
         host = self._startup.host
         self._indexer_ = Indexer(store, host, self._emit)
+        self._memory_ = MemoryAccess(store, host, self._paths.files, self._indexer_.wake)
         self._turns_ = Turns(store, host, self._indexer_, self._queues, self, self._emit)
         for notice in self._settings.notices:
             self._emit(Notice(notice, Severity.WARNING))
@@ -204,10 +205,9 @@ class Desk:
         """Delete a chat: its own messages and the files that were dropped in no other chat, here and in the memory."""
         await self._turns.drop(chat)
         deleted = await self._try(lambda: self._store.delete_chat(chat))
-        staged = list(deleted.staged)
         for document in deleted.documents:
-            staged += await self._try(partial(self._store.delete_document, document))
-        for copy in staged:
+            await self.memory.forget_document(document)
+        for copy in deleted.staged:
             await asyncio.to_thread(unstage, copy, self._paths.files)
         if deleted.warning:
             self._emit(Notice(deleted.warning, Severity.WARNING))
@@ -319,12 +319,7 @@ class Desk:
 
     async def stage(self, path: Path) -> Attachment:
         """Copy a file's bytes into the data folder. Raises DeskError."""
-        try:
-            return (
-                await asyncio.to_thread(lambda: stage(Path(os.path.expanduser(path)), self._paths.files))
-            ).attachment
-        except DropError as error:
-            raise DeskError(str(error)) from error
+        return await staged(path, self._paths.files)
 
     async def ingest(self, attachment: Attachment) -> IngestJob:
         """Put a staged file into the memory outside any chat; returns its job (wait with `indexed`)."""
@@ -334,31 +329,30 @@ class Desk:
         """Search chats and documents; only the words of the chats while the memory is not up. Raises DeskError."""
         if self._startup.state(Part.MEMORY).phase is not ModelPhase.READY and kind is not SourceKind.DOCUMENT:
             return await self._try(lambda: words_in_chats(self._store, query, limit))
-        return await self._try_async(self._startup.host.search(SearchRequest(query, limit, kind)))
+        return await self.memory.search(SearchRequest(query, limit, kind))
 
     async def documents(self) -> list[DocumentInfo]:
         """Everything ingested. Raises DeskError while the memory is not up."""
-        return list(await self._try_async(self._startup.host.documents()))
+        return await self.memory.documents()
 
     # --- inside ---
 
     @property
+    def memory(self) -> MemoryAccess:
+        """What else can be asked of the memory."""
+        return _opened(self._memory_)
+
+    @property
     def _store(self) -> Store:
-        if self._store_ is None:
-            raise DeskError("The chats are not open yet; try again in a moment.")
-        return self._store_
+        return _opened(self._store_)
 
     @property
     def _indexer(self) -> Indexer:
-        if self._indexer_ is None:
-            raise DeskError("The chats are not open yet; try again in a moment.")
-        return self._indexer_
+        return _opened(self._indexer_)
 
     @property
     def _turns(self) -> Turns:
-        if self._turns_ is None:
-            raise DeskError("The chats are not open yet; try again in a moment.")
-        return self._turns_
+        return _opened(self._turns_)
 
     async def _window(self, chat: ChatId) -> WindowView | None:
         host = self._startup.host
@@ -394,3 +388,9 @@ class Desk:
             self._indexer.fail_waiting(event.text)
         for listener in self._listeners:
             listener(event)
+
+
+def _opened(part: T | None) -> T:
+    if part is None:
+        raise DeskError("The chats are not open yet; try again in a moment.")
+    return part

@@ -1,4 +1,4 @@
-"""What a paste turns out to be."""
+"""What a paste turns out to be, and the copy that is made of a file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.drop.classify import PathKind, classify
 from app.drop.explain import explain
+from app.drop.stage import DropError, stage
 from app.ports import DeskError, Dropped
 from app.store.types import Attachment
 
@@ -28,3 +29,11 @@ async def read_pasted(pasted: str, attach: Callable[[Path], Awaitable[Attachment
         except DeskError as error:
             problems.append(str(error))
     return Dropped(tuple(attachments), explanation=" ".join(problems))
+
+
+async def staged(path: Path, files: Path) -> Attachment:
+    """Copy a file's bytes below `files`. Raises DeskError."""
+    try:
+        return (await asyncio.to_thread(lambda: stage(path.expanduser(), files))).attachment
+    except (DropError, RuntimeError) as error:  # RuntimeError: ~ of a user that there is not
+        raise DeskError(str(error)) from error

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from memory import inventory
 from memory.chunking import Chunk, Chunker, Section
 from memory.embed import Embedder
 from memory.ingest.extract import Extract, Job
@@ -48,8 +50,9 @@ _HASH_CHUNK = 1 << 20
 class Memory:
     """One memory folder, owned by this process. Every method may be called from any thread."""
 
-    def __init__(self, store: Store, embedder: Embedder, lock: FileLock, ocr_languages: str) -> None:
+    def __init__(self, folder: Path, store: Store, embedder: Embedder, lock: FileLock, ocr_languages: str) -> None:
         """Use `Memory.open`."""
+        self._folder = folder
         self._store = store
         self._embedder = embedder
         self._lock = lock
@@ -88,7 +91,7 @@ class Memory:
             ) from error
         try:
             model = Embedder(embedder, threads)
-            return cls(Store(folder, model, on_progress), model, lock, ocr_languages)
+            return cls(folder, Store(folder, model, on_progress), model, lock, ocr_languages)
         except BaseException:
             lock.release()
             raise
@@ -193,7 +196,17 @@ class Memory:
         """Remove a document, a whole chat, or single messages of a chat. Returns how many passages are
         gone."""
         chosen = self._store.passages.ids(source_id, messages or None)
+        if messages:
+            self._untitle(source_id, chosen)
         return self._store.forget(chosen, None if messages else source_id)
+
+    def _untitle(self, source_id: SourceId, going: Sequence[PassageId]) -> None:
+        """Take away a chat's title that was made of a message which goes."""
+        source = self._store.passages.source(source_id)
+        start = " ".join(source.title.removesuffix("…").split()) if source is not None else ""
+        texts = [" ".join(passage.text.split()) for passage in self._store.passages.get(going).values()]
+        if source is not None and start and any(text.startswith(start) for text in texts):
+            self._store.put(replace(source, title=""), time.time(), ())
 
     def counts(self) -> Counts:
         """What the memory holds, and why it may search by words only."""
@@ -206,6 +219,26 @@ class Memory:
             embedder=self._embedder.name,
             problem=self._store.problem,
         )
+
+    def sources(self) -> list[inventory.SourceRow]:
+        """Every chat and document, the one that was added last first."""
+        return inventory.sources(self._store.passages)
+
+    def passages(self) -> Iterator[list[Passage]]:
+        """Every passage, source by source, some at a time."""
+        return inventory.passages(self._store.passages)
+
+    def sizes(self) -> list[inventory.Size]:
+        """What the memory takes on disk."""
+        return inventory.sizes(self._folder)
+
+    def rebuild(self, on_progress: OnProgress) -> int:
+        """Make both indexes anew from the stored text; see `inventory.rebuild`. Returns how many passages there are."""
+        return inventory.rebuild(self._store, lambda done, total: on_progress(Progress("embed", done, total)))
+
+    def wait_until_open(self) -> bool:
+        """Wait until the embedder and the vectors are open; False when they are not to be had (see `counts`)."""
+        return self._store.wait_for_vectors()
 
     def wait_until_indexed(self, timeout: float | None = None) -> bool:
         """Wait for the background work that `open` began; False when it is not done in time."""

@@ -102,6 +102,10 @@ class PassageDb:
         with self._reading:
             return self._reader.execute(sql, parameters).fetchall()
 
+    def rows(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+        """The rows of a query, for what reports on the memory (inventory.py)."""
+        return self._read(sql, *parameters)
+
     # --- writing --------------------------------------------------------------------------------------------
 
     def put(
@@ -154,6 +158,15 @@ class PassageDb:
             for number, identifier in children:
                 db.execute("UPDATE terms SET context = ? WHERE rowid = ?", (_context_terms(db, identifier), number))
         return tuple(PassageId(str(identifier)) for _, identifier in children)
+
+    def index_words(self, ids: Sequence[PassageId]) -> None:
+        """Make these passages' rows of the lexical index anew."""
+        with self._write() as db:
+            known = db.execute(f"SELECT number, id, text FROM passages WHERE id {_IN}", (json.dumps(ids),)).fetchall()
+            for number, identifier, text in known:
+                db.execute("DELETE FROM terms WHERE rowid = ?", (number,))
+                row = (number, " ".join(tokens(text)), _context_terms(db, identifier))
+                db.execute("INSERT INTO terms(rowid, body, context) VALUES (?, ?, ?)", row)
 
     def drop_source(self, source: SourceId) -> None:
         """Remove a source's own row and names (its passages are deleted before)."""

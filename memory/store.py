@@ -3,6 +3,7 @@ them equal."""
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -108,6 +109,16 @@ class Store:
     def wait_until_complete(self, timeout: float | None = None) -> bool:
         """Wait until every passage has its vector (or never will: see `problem`)."""
         return self._complete.wait(timeout)
+
+    def drop_vectors(self) -> None:
+        """Throw the vectors away, Chroma's files included; `index` makes them anew. Searches meanwhile go by words.
+        Raises RecallError when Chroma cannot begin again."""
+        with self._writing:
+            old, self._vectors = self._vectors, None
+            if old is not None:
+                old.close()
+                shutil.rmtree(self._folder)
+                self._vectors = VectorIndex(self._folder, self._embedder.id, self._embedder.dimension)
 
     def unindexed(self) -> int:
         """How many passages have no vector."""

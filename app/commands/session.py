@@ -57,6 +57,11 @@ class Progress:
             case JobChanged(job) if self._live and job.phase not in (JobPhase.DONE, JobPhase.FAILED):
                 self._line(f"{job.name}: {job.phase.value} {job.done}/{job.total}" if job.total else job.name)
 
+    def show(self, text: str) -> None:
+        """Say on a terminal how far something is."""
+        if self._live:
+            self._line(text)
+
     def clear(self) -> None:
         """Remove the live line."""
         if self._open_line:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
 import tempfile
 from dataclasses import dataclass
@@ -75,6 +76,12 @@ def unstage(staged: str, files: Path) -> bool:
     if not any(path.parent.iterdir()):
         path.parent.rmdir()
     return True
+
+
+def unstage_content(content: str, files: Path) -> None:
+    """Remove every copy of the file with this SHA-256, whatever names it was given."""
+    if _CONTENT.fullmatch(content):
+        shutil.rmtree(files / content, ignore_errors=True)
 
 
 def _open(source: Path) -> BinaryIO:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from app.host import wire
+from app.host import inspection, wire
 from app.host.documents import DocumentInfo, IngestRequest, ListDocuments
 from app.host.process import ChildExit, ChildProcess
 from app.host.stream import ChildDiedError, HostError, Stream
@@ -116,6 +116,29 @@ class Host:
         """Every ingested document."""
         rows: tuple[DocumentInfo, ...] = await self.memory.call(ListDocuments())
         return rows
+
+    async def sources(self) -> Sequence[inspection.SourceInfo]:
+        """Everything the memory holds, by source."""
+        rows: tuple[inspection.SourceInfo, ...] = await self.memory.call(inspection.ListSources())
+        return rows
+
+    def passages(self) -> Stream:
+        """Every passage, as tuples of some; how many there were comes last."""
+        return self.memory.stream(inspection.ListPassages())
+
+    async def measure_memory(self) -> inspection.MemorySize:
+        """How much the memory holds, once everything is indexed."""
+        size: inspection.MemorySize = await self.memory.call(inspection.MeasureMemory())
+        return size
+
+    async def why(self, request: inspection.WhyRequest) -> inspection.Why:
+        """What recall does for a question, and how it comes to it."""
+        why: inspection.Why = await self.memory.call(request)
+        return why
+
+    def rebuild(self) -> Stream:
+        """Make the memory's indexes anew; yields LoadProgress, the number of passages last."""
+        return self.memory.stream(inspection.Rebuild())
 
     def ingest(self, request: IngestRequest) -> Stream:
         """Read a file; yields IngestProgress, Ingested last."""

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from app.host import wire
+from app.host import inspection, wire
 from app.host.documents import DocumentInfo, Ingested, IngestProgress, IngestRequest, ListDocuments
 from app.host.serve import CallCancelled, Channel, Context, serve
 from app.ids import DocumentId, MessageId
@@ -36,11 +36,16 @@ class MemoryChild:
                 wire.CiteRequest: self._cite,
                 wire.SearchRequest: self._search,
                 ListDocuments: self._documents,
+                inspection.ListSources: self._sources,
+                inspection.ListPassages: self._passages,
+                inspection.MeasureMemory: self._measure,
+                inspection.WhyRequest: self._why,
             },
             background={
                 IngestRequest: self._ingest,
                 wire.RememberRequest: self._remember,
                 wire.ForgetRequest: self._forget,
+                inspection.Rebuild: self._rebuild,
             },
             expected=(types.RecallError,),
             on_stop=self._close,
@@ -73,7 +78,19 @@ class MemoryChild:
         return self._memory
 
     def _recall(self, request: wire.RecallRequest, _context: Context) -> wire.Recalled:
-        recall = self._ready().recall(
+        recall = self._recalled(request)
+        return wire.Recalled(
+            scope=recall.decision.scope.value,
+            reason=recall.decision.reason,
+            query=recall.decision.query,
+            passages=tuple(_passage(hit, str(n)) for n, hit in enumerate(recall.hits, start=1)),
+            block=recall.block,
+            block_tokens=recall.block_tokens,
+            seconds=recall.seconds,
+        )
+
+    def _recalled(self, request: wire.RecallRequest) -> types.Recall:
+        return self._ready().recall(
             types.RecallRequest(
                 question=request.question,
                 chat=types.SourceId(request.chat),
@@ -85,15 +102,6 @@ class MemoryChild:
                 budget_tokens=request.budget_tokens,
             ),
             token_counter(request.tokenizer_file),
-        )
-        return wire.Recalled(
-            scope=recall.decision.scope.value,
-            reason=recall.decision.reason,
-            query=recall.decision.query,
-            passages=tuple(_passage(hit, str(n)) for n, hit in enumerate(recall.hits, start=1)),
-            block=recall.block,
-            block_tokens=recall.block_tokens,
-            seconds=recall.seconds,
         )
 
     def _cite(self, request: wire.CiteRequest, _context: Context) -> wire.Cited:
@@ -121,6 +129,68 @@ class MemoryChild:
             )
             for row in self._ready().documents()
         )
+
+    def _sources(self, _request: inspection.ListSources, _context: Context) -> tuple[inspection.SourceInfo, ...]:
+        return tuple(
+            inspection.SourceInfo(
+                id=row.source.id,
+                kind=wire.SourceKind(row.source.kind.value),
+                title=row.source.title,
+                origin=row.source.origin,
+                format=row.format,
+                pages=row.pages,
+                passages=row.passages,
+                added=row.added,
+                newest=row.newest,
+            )
+            for row in self._ready().sources()
+        )
+
+    def _passages(self, _request: inspection.ListPassages, context: Context) -> int:
+        count = 0
+        for some in self._ready().passages():
+            context.check()
+            context.event(tuple(_passage(types.Hit(p, 0.0, 0.0, 0.0), "") for p in some))
+            count += len(some)
+        return count
+
+    def _measure(self, _request: inspection.MeasureMemory, _context: Context) -> inspection.MemorySize:
+        memory = self._ready()
+        memory.wait_until_open()
+        counts = memory.counts()
+        return inspection.MemorySize(
+            documents=counts.documents,
+            chats=counts.chats,
+            passages=counts.passages,
+            unindexed=counts.unindexed,
+            embedder=counts.embedder,
+            problem=counts.problem,
+            sizes=tuple(inspection.PartSize(size.part, size.bytes) for size in memory.sizes()),
+        )
+
+    def _why(self, request: inspection.WhyRequest, _context: Context) -> inspection.Why:
+        self._ready().wait_until_open()  # else the time that it takes would be told as recall's own
+        recall = self._recalled(request.recall)
+        return inspection.Why(
+            scope=recall.decision.scope.value,
+            reason=recall.decision.reason,
+            query=recall.decision.query,
+            delivered=tuple(
+                inspection.Leg(_passage(hit, str(n)), hit.score, hit.dense, hit.lexical)
+                for n, hit in enumerate(recall.hits, start=1)
+            ),
+            block=recall.block,
+            block_tokens=recall.block_tokens,
+            budget_tokens=request.recall.budget_tokens,
+            seconds=recall.seconds,
+        )
+
+    def _rebuild(self, _request: inspection.Rebuild, context: Context) -> int:
+        def tell(progress: types.Progress) -> None:
+            context.check()
+            context.event(wire.LoadProgress(progress.done, progress.total))
+
+        return self._ready().rebuild(tell)
 
     def _ingest(self, request: IngestRequest, context: Context) -> Ingested:
         report = self._ready().ingest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sqlite3
 import time
@@ -10,15 +9,13 @@ from dataclasses import dataclass
 
 from app.host.wire import ForgetRequest
 from app.ids import ChatId, DocumentId, MessageId, new_chat_id
-from app.store import messages, outbox, rows
+from app.store import messages, outbox, redact, rows
 from app.store.db import StoreError
 from app.store.types import Chat, OutboxKind
 
 FORK_MARK = " (fork)"
 SHORTEST_SUFFIX = 4
 """Ids begin with their time, so the last digits tell two chats apart sooner than the first."""
-DELETED = "[deleted]"
-"""Stands in a recalled block where a passage from a deleted chat stood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ def delete(connection: sqlite3.Connection, chat: ChatId) -> Deleted:
         "DELETE FROM outbox WHERE kind = ? AND key IN (SELECT value FROM json_each(?))",
         (OutboxKind.REMEMBER, json.dumps(ids)),
     )
-    _redact(connection, set(ids), _forget(connection, chat, gone))
+    redact.redact(connection, set(ids), _forget(connection, chat, gone))
     _drop_ingests(connection, chat)
     return _released(connection, tuple(MessageId(message) for message in ids), attached)
 
@@ -168,34 +165,6 @@ def _forget(connection: sqlite3.Connection, chat: ChatId, gone: list[tuple[str, 
         elif ids:
             outbox.enqueue(connection, OutboxKind.FORGET, outbox.forget_key(ForgetRequest(owner, tuple(ids))))
     return whole
-
-
-def _redact(connection: sqlite3.Connection, gone: set[str], chats: set[str]) -> None:
-    """Take the deleted messages' words out of what was recalled into messages that stay."""
-    touched = connection.execute(
-        """
-        SELECT id, passages, block FROM messages
-        WHERE passages <> '[]' AND EXISTS (
-            SELECT 1 FROM json_each(messages.passages) AS p
-            WHERE json_extract(p.value, '$.message') IN (SELECT value FROM json_each(:gone))
-            OR json_extract(p.value, '$.source_id') IN (SELECT value FROM json_each(:chats))
-        )
-        """,
-        {"gone": json.dumps(sorted(gone)), "chats": json.dumps(sorted(chats))},
-    ).fetchall()
-    for id_, text, block in touched:
-        kept = []
-        for passage in rows.passages_from_json(text):
-            if passage.message not in gone and passage.source_id not in chats:
-                kept.append(passage)
-                continue
-            kept.append(dataclasses.replace(passage, text=DELETED))
-            # A block that does not hold the passage word for word may hold it shortened: then all of it goes.
-            block = block.replace(passage.text, DELETED) if passage.text in block else ""
-        connection.execute(
-            "UPDATE messages SET passages = ?, block = ? WHERE id = ?",
-            (rows.passages_to_json(kept), block, id_),
-        )
 
 
 def _drop_ingests(connection: sqlite3.Connection, chat: ChatId) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.host.wire import ForgetRequest, Passage, RememberedMessage
 from app.ids import ChatId, DocumentId, MessageId
-from app.store import chats, export, favorites, journal, messages, outbox, pins, search
+from app.store import chats, export, favorites, journal, messages, outbox, pins, redact, search
 from app.store.chats import Deleted
 from app.store.db import Database, StoreError, in_words
 from app.store.outbox import IngestPayload, forget_request
@@ -127,6 +127,12 @@ class Store:
         with self._database.read() as connection:
             return messages.get(connection, message)
 
+    def forget_message(self, message: MessageId) -> None:
+        """Blank a message here and in what was recalled from it, and ask the memory (outbox) to forget it."""
+        with self._database.write() as connection:
+            redact.forget_message(connection, message)
+        self._database.scrub()
+
     def path(self, chat: ChatId, limit: int | None = None, before: MessageId | None = None) -> list[Message]:
         """The chat's path, oldest first: its last `limit` messages, or those above `before`."""
         with self._database.read() as connection:
@@ -223,11 +229,14 @@ class Store:
             return messages.chat_documents(connection, chat)
 
     def delete_document(self, document: DocumentId) -> tuple[str, ...]:
-        """Detach a document everywhere and ask the memory to forget it; the staged copies to remove."""
+        """Detach a document everywhere, take its words out of what was recalled from it, and ask the memory to forget
+        it; the staged copies to remove."""
         with self._database.write() as connection:
             staged = messages.delete_document(connection, document)
+            redact.redact(connection, set(), {document})
             outbox.enqueue(connection, OutboxKind.FORGET, outbox.forget_key(ForgetRequest(document)))
-            return staged
+        self._database.scrub()
+        return staged
 
     # --- outbox
 

@@ -1,0 +1,119 @@
+"""The memory as the screens and the command line reach it: search it, list it, explain it, rebuild it, forget from
+it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from app.drop.stage import unstage, unstage_content
+from app.host.documents import DocumentInfo
+from app.host.host import Host
+from app.host.inspection import MemorySize, SourceInfo, Why, WhyRequest
+from app.host.stream import HostError
+from app.host.wire import LoadProgress, Passage, RecallRequest, SearchRequest, SearchResult
+from app.ids import ChatId, DocumentId, MessageId
+from app.ports import DeskError
+from app.store.store import Store, StoreError
+from app.store.types import Chat, Message
+
+T = TypeVar("T")
+
+
+class MemoryAccess:
+    """Every method raises DeskError, one sentence; while the memory is not up, all but those that find or forget:
+    what is forgotten then leaves the memory as soon as it is. `wake` tells that something is in the outbox."""
+
+    def __init__(self, store: Store, host: Host, files: Path, wake: Callable[[], None]) -> None:
+        self._store, self._host, self._files, self._wake = store, host, files, wake
+
+    async def search(self, request: SearchRequest) -> SearchResult:
+        """The passages that fit a query best."""
+        with _told():
+            return await self._host.search(request)
+
+    async def documents(self) -> list[DocumentInfo]:
+        """Everything ingested, newest first."""
+        with _told():
+            return list(await self._host.documents())
+
+    async def sources(self) -> list[SourceInfo]:
+        """Every chat and document, the one that was added last first."""
+        with _told():
+            return list(await self._host.sources())
+
+    async def passages(self) -> AsyncIterator[tuple[Passage, ...]]:
+        """Every passage, some at a time."""
+        with _told():
+            async with self._host.passages() as stream:
+                async for some in stream:
+                    if isinstance(some, tuple):
+                        yield some
+
+    async def size(self) -> MemorySize:
+        """How much the memory holds."""
+        with _told():
+            return await self._host.measure_memory()
+
+    async def why(self, question: str, chat: ChatId | None, budget_tokens: int, tokenizer_file: str) -> Why:
+        """What recall does for a question that is asked in `chat` (None: in a new one) when everything said there has
+        left the window."""
+        path = await self._call(lambda: self._store.path(chat)) if chat is not None else []
+        known = await self._call(lambda: self._store.chat_documents(chat)) if chat is not None else ()
+        request = RecallRequest(
+            question=question,
+            chat=chat or ChatId(""),
+            visible=(),
+            delivered=(),
+            path=tuple(message.id for message in path),
+            attached=(),
+            chat_documents=known,
+            budget_tokens=budget_tokens,
+            tokenizer_file=tokenizer_file,
+        )
+        with _told():
+            return await self._host.why(WhyRequest(request))
+
+    async def rebuild(self) -> AsyncIterator[LoadProgress]:
+        """Make the indexes anew; tells how far it is, at last with everything done."""
+        with _told():
+            async with self._host.rebuild() as stream:
+                async for event in stream:
+                    if isinstance(event, LoadProgress):
+                        yield event
+
+    async def find_chat(self, given: str) -> Chat | None:
+        """The chat that a person means by an id, a part of it, or a title."""
+        return await self._call(lambda: self._store.find_chat(given))
+
+    async def find_message(self, message: MessageId) -> Message | None:
+        """A message by its id."""
+        return await self._call(lambda: self._store.message(message))
+
+    async def forget_message(self, message: MessageId) -> None:
+        """Take a message's words out of its chat, and have the memory forget it."""
+        await self._call(lambda: self._store.forget_message(message))
+        self._wake()
+
+    async def forget_document(self, document: DocumentId) -> None:
+        """Detach a document everywhere, remove its copies, and have the memory forget it."""
+        for staged in await self._call(lambda: self._store.delete_document(document)):
+            await asyncio.to_thread(unstage, staged, self._files)
+        # A file that was read outside any chat is attached to no message; a document's id is the SHA-256 of its bytes.
+        await asyncio.to_thread(unstage_content, document, self._files)
+        self._wake()
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        with _told():
+            return await asyncio.to_thread(work)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except (HostError, StoreError) as error:
+        raise DeskError(str(error)) from error
