@@ -36,6 +36,8 @@ class Section:
     line: int | None = None
     heading: str = ""
     start: int = 0
+    confidence: float | None = None
+    """How sure OCR was of it, 0..100; None for text that was read as text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_PIXELS = 100_000_000
+_READ_PIXELS = 14_000_000
+"""A larger picture is scaled down to this before it is read: A4 at 400 dpi."""
 _SMALL = 1600
 """Longer side below which a picture is doubled: screen text is about 96 dpi, and Tesseract was trained at
 300."""
@@ -36,13 +38,17 @@ def read(job: Job) -> Extract:
             frames = getattr(picture, "n_frames", 1) if picture.format == "TIFF" else 1
             total = min(frames, _MAX_FRAMES)
             sections: list[Section] = []
+            shrunk = False
             for number, frame in enumerate(ImageSequence.Iterator(picture), start=1):
                 if number > total:
                     break
                 job.step("ocr", number - 1, total)
-                text = read_picture(prepare(frame), job.ocr_languages).text
-                if text.strip():
-                    sections.append(Section(text, page=number if total > 1 else None))
+                upright, scaled = _within_budget(prepare(frame))
+                seen = read_picture(upright, job.ocr_languages)
+                shrunk = shrunk or scaled
+                if seen.text.strip():
+                    page = number if total > 1 else None
+                    sections.append(Section(seen.text, page=page, confidence=seen.confidence))
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DamagedFileError(f"{job.name} is a damaged picture ({error}): save it again.") from error
     if not sections:
@@ -53,6 +59,8 @@ def read(job: Job) -> Extract:
     unread = tuple(f"Page {number} of {job.name} has no readable text." for number in missing)
     if frames > total:
         unread += (f"Only the first {total} of {frames} pages of {job.name} were read.",)
+    if shrunk:
+        unread += (f"{job.name} was scaled down to {_READ_PIXELS // 1_000_000} megapixels: small print may be lost.",)
     return Extract(Format.IMAGE, tuple(sections), total if total > 1 else None, unread)
 
 
@@ -72,3 +80,15 @@ def prepare(picture: Image) -> Image:
     if max(grey.size) < _SMALL:
         grey = grey.resize((grey.width * 2, grey.height * 2), Image.Resampling.LANCZOS)
     return grey
+
+
+def _within_budget(picture: Image) -> tuple[Image, bool]:
+    """The picture, scaled down where it is larger than what is read, and whether it was."""
+    from PIL import Image
+
+    pixels = picture.width * picture.height
+    if pixels <= _READ_PIXELS:
+        return picture, False
+    factor = (_READ_PIXELS / pixels) ** 0.5
+    size = (max(1, int(picture.width * factor)), max(1, int(picture.height * factor)))
+    return picture.resize(size, Image.Resampling.BICUBIC, reducing_gap=2.0), True

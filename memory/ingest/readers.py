@@ -23,7 +23,7 @@ from memory.ingest import (
 )
 from memory.ingest.clean import clean
 from memory.ingest.extract import Extract, Job, Reader
-from memory.ingest.ocr import OcrError
+from memory.ingest.reading import OcrError
 from memory.ingest.sniff import Kind, check, kind_of
 from memory.types import IngestError, NoTextError, UnsupportedFileError
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pymupdf
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFont
 
-from memory.ingest import ocr
 from memory.ingest.extract import Extract, Format, Job
 from memory.ingest.readers import read_file
 from memory.ingest.text import decode
@@ -177,30 +175,6 @@ def test_a_picture_too_large_is_refused_unread(tmp_path: Path) -> None:
     file = tmp_path / "bomb.png"
     Image.new("1", (12_000, 12_000)).save(file)
     assert "megapixels" in refusal(file)
-
-
-def test_without_tesseract_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "shot.png"
-    picture("Words").save(file)
-    monkeypatch.setattr("pytesseract.pytesseract.tesseract_cmd", str(tmp_path / "nothing-here"))
-    ocr._installed.cache_clear()
-    try:
-        assert "apt-get install tesseract-ocr" in refusal(file)
-        mixed = make_pdf(tmp_path / "mixed.pdf", "Readable text here.", picture("Scan"))
-        extract = read(mixed)
-        assert [section.page for section in extract.sections] == [1]
-        assert "Page 2" in extract.warnings[0]
-        assert "apt-get install tesseract-ocr" in extract.warnings[0]
-    finally:
-        ocr._installed.cache_clear()
-
-
-@pytest.mark.skipif(shutil.which("tesseract") is None, reason="needs Tesseract")
-def test_a_language_without_data(tmp_path: Path) -> None:
-    file = tmp_path / "shot.png"
-    picture("Words").save(file)
-    with pytest.raises(IngestError, match="apt-get install tesseract-ocr-xyz"):
-        read(file, languages="xyz")
 
 
 def test_progress_and_stop(tmp_path: Path) -> None:
