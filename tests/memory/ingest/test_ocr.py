@@ -10,13 +10,13 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from memory.ingest import ocr, rapid, tesseract
-from memory.ingest.extract import Extract, Job
+from memory.ingest.extract import Extract
 from memory.ingest.layout import Box, in_reading_order
-from memory.ingest.readers import read_file
 from memory.ingest.straighten import skew
 from memory.ingest.textlayer import usable
 from memory.types import IngestError
 from tests.bench.ocr import error_rate
+from tests.memory.ingest.reading import read
 
 LETTER = (
     "The harbour master keeps a ledger of every boat that\n"
@@ -41,10 +41,6 @@ def chinese(text: str, file: Path) -> Path:
     sheet.insert_textbox(pymupdf.Rect(30, 30, 400, 180), text, fontname="china-s", fontsize=18)
     sheet.get_pixmap(dpi=150).save(file)
     return file
-
-
-def read(file: Path, languages: str = "eng") -> Extract:
-    return read_file(Job(file, file.name, languages, lambda progress: None, lambda: False))
 
 
 def saved(picture: Image.Image, file: Path) -> Path:
