@@ -150,6 +150,8 @@ class IngestJob:
     document: DocumentId | None = None
     passages: int = 0
     detail: str = ""
+    confidence: float | None = None
+    """How sure OCR was of what it read, 0..100; None when nothing was a picture."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,7 @@ class Indexer:
                         document=event.document,
                         passages=event.passages,
                         detail=" ".join(event.warnings),
+                        confidence=event.confidence,
                     ),
                 )
             case _:

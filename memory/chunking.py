@@ -51,6 +51,7 @@ class Chunk:
     page: int | None
     line: int | None
     heading: str = ""
+    confidence: float | None = None
 
 
 class Chunker:
@@ -84,5 +85,5 @@ class Chunker:
             above = next((match.group(1) for match in reversed(headings) if match.start() < start), "")
             heading = " › ".join(part for part in (section.heading, above) if part)
             first = section.start + start
-            out.append(Chunk(text, first, first + len(text), section.page, line, heading))
+            out.append(Chunk(text, first, first + len(text), section.page, line, heading, section.confidence))
         return out

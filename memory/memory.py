@@ -123,7 +123,9 @@ class Memory:
             self.forget(source.id)
             raise
         on_progress(Progress("store", len(passages), len(passages)))
-        return IngestReport(source, extract.format, extract.pages, len(passages), warnings=extract.warnings)
+        return IngestReport(
+            source, extract.format, extract.pages, len(passages), False, extract.warnings, extract.confidence
+        )
 
     def _document_passages(self, source: Source, extract: Extract) -> list[NewPassage]:
         now = time.time()
@@ -269,4 +271,4 @@ def _passage(
     place = Place(chunk.page, chunk.line if message is None else None, message, chunk.start, chunk.end)
     mark = f"{source.id}\0{place.page}\0{message}\0{chunk.start}\0{chunk.text}"
     identifier = PassageId(hashlib.sha256(mark.encode("utf-8", "surrogatepass")).hexdigest()[:32])
-    return Passage(identifier, source, place, ordinal, when, chunk.text, role)
+    return Passage(identifier, source, place, ordinal, when, chunk.text, role, chunk.confidence)

@@ -24,10 +24,10 @@ from memory.types import (
 )
 from memory.words import tokens
 
-_VERSION = 1
+_VERSION = 2
 _COLUMNS = (
     "p.id, p.source, s.kind, s.title, s.origin, p.ordinal, p.page, p.line, p.start, p.end, p.message, p.role, "
-    "p.time, p.text"
+    "p.time, p.text, p.confidence"
 )
 _FROM = "FROM passages p JOIN sources s ON s.id = p.source"
 _IN = "IN (SELECT value FROM json_each(?))"
@@ -88,6 +88,8 @@ class PassageDb:
         version = self._writer.execute("PRAGMA user_version").fetchone()[0]
         if version > _VERSION:
             raise RecallError(f"{file} was written by a newer aios-chat: update the program.")
+        if 0 < version < _VERSION:
+            raise RecallError(f"{file} was written by an older aios-chat: move it away, and give its files again.")
         if version == 0:
             schema = files("memory").joinpath("schema.sql").read_text(encoding="utf-8")
             self._writer.executescript(f"BEGIN; {schema} PRAGMA user_version = {_VERSION}; COMMIT;")
@@ -325,7 +327,7 @@ def _insert(db: sqlite3.Connection, item: NewPassage) -> int:
     passage, place = item.passage, item.passage.place
     cursor = db.execute(
         'INSERT OR IGNORE INTO passages(id, source, ordinal, page, line, start, "end", message, parent, role, time, '
-        "heading, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "heading, text, confidence) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             passage.id,
             passage.source.id,
@@ -340,6 +342,7 @@ def _insert(db: sqlite3.Connection, item: NewPassage) -> int:
             passage.time,
             item.heading,
             passage.text,
+            passage.confidence,
         ),
     )
     if cursor.rowcount:
@@ -366,7 +369,7 @@ def _context(db: sqlite3.Connection, identifier: str) -> Context | None:
 
 
 def _passage(row: tuple[object, ...]) -> Passage:
-    (identifier, source, kind, title, origin, ordinal, page, line, start, end, message, role, time, text) = row
+    (identifier, source, kind, title, origin, ordinal, page, line, start, end, message, role, time, text, sure) = row
     return Passage(
         id=PassageId(str(identifier)),
         source=_source(source, kind, title, origin),
@@ -375,6 +378,7 @@ def _passage(row: tuple[object, ...]) -> Passage:
         time=float(str(time)),
         text=str(text),
         role=_string(role),
+        confidence=None if sure is None else float(str(sure)),
     )
 
 

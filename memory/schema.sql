@@ -30,7 +30,8 @@ CREATE TABLE passages (
     role     TEXT,
     time     REAL NOT NULL,
     heading  TEXT NOT NULL DEFAULT '',
-    text     TEXT NOT NULL
+    text     TEXT NOT NULL,
+    confidence REAL  -- of OCR, 0 to 100; NULL for text that was read as text
 ) STRICT;
 CREATE INDEX passages_by_place ON passages(source, ordinal);
 CREATE INDEX passages_by_message ON passages(message) WHERE message IS NOT NULL;

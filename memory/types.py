@@ -60,6 +60,8 @@ class Passage:
     """Unix seconds: of the message, or of the file's ingestion."""
     text: str
     role: str | None = None
+    confidence: float | None = None
+    """How sure OCR was of the page or picture, 0..100; None for text that was read as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,8 @@ class IngestReport:
     passages: int
     already_known: bool = False
     warnings: tuple[str, ...] = field(default=())
+    confidence: float | None = None
+    """How sure OCR was of what it read, the mean of its pages, 0..100; None when nothing was a picture."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ async def ingest(settings: Settings, paths: tuple[Path, ...], *, json: bool, qui
             print(as_json([asdict(job) for job in desk.jobs]))
         elif not quiet:
             for job in done:
-                print(f"{job.name}: {counted(job.passages, 'passage')}")
+                sure = f", pictures read {job.confidence:.0f} % sure" if job.confidence is not None else ""
+                print(f"{job.name}: {counted(job.passages, 'passage')}{sure}")
     return 1 if problems else 0
 
 

@@ -41,7 +41,8 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """The file is searchable. `warnings` names every page that could not be read."""
+    """The file is searchable. `warnings` names every page that could not be read; `confidence` is how sure OCR was,
+    0..100, None when nothing was a picture."""
 
     job: JobId
     document: DocumentId
@@ -51,6 +52,7 @@ class Ingested:
     passages: int
     already_known: bool
     warnings: tuple[str, ...]
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

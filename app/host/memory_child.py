@@ -211,6 +211,7 @@ class MemoryChild:
             passages=report.passages,
             already_known=report.already_known,
             warnings=report.warnings,
+            confidence=report.confidence,
         )
 
     def _remember(self, request: wire.RememberRequest, _context: Context) -> int:
@@ -241,13 +242,14 @@ def _passage(hit: types.Hit, label: str) -> wire.Passage:
         line=p.place.line,
         message=None if p.place.message is None else MessageId(p.place.message),
         role=p.role,
+        confidence=p.confidence,
     )
 
 
 def _unpassage(p: wire.Passage) -> types.Passage:
     source = types.Source(types.SourceId(p.source_id), types.SourceKind(p.source_kind.value), p.title, p.path or "")
     place = types.Place(p.page, p.line, p.message)
-    return types.Passage(types.PassageId(p.id), source, place, 0, p.time, p.text, p.role)
+    return types.Passage(types.PassageId(p.id), source, place, 0, p.time, p.text, p.role, p.confidence)
 
 
 def token_counter(tokenizer_file: str) -> types.TokenCounter:

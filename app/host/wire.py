@@ -273,9 +273,14 @@ class Passage:
     line: int | None = None
     message: MessageId | None = None
     role: str | None = None
+    confidence: float | None = None
+    """How sure OCR was of the page, 0..100; None for text that was read as text."""
 
     def place(self) -> str:
-        """Where it stands, for people: "report.pdf, page 2" or "chat Trip, 3 Nov 14:02"."""
+        """Where it stands, for people: "report.pdf, page 2 (OCR, 91 % sure)" or "chat Trip, 3 Nov 14:02"."""
+        return self._stands() + (f" (OCR, {self.confidence:.0f} % sure)" if self.confidence is not None else "")
+
+    def _stands(self) -> str:
         if self.page is not None:
             return f"{self.title}, page {self.page}"
         if self.source_kind is SourceKind.DOCUMENT:

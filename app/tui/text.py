@@ -92,7 +92,8 @@ def job_words(job: IngestJob) -> str:
         case JobPhase.WAITING:
             return "waiting"
         case JobPhase.DONE:
-            words = f"{GLYPHS.done} {plural(job.passages, 'passage')}"
+            sure = f", pictures read {job.confidence:.0f} % sure" if job.confidence is not None else ""
+            words = f"{GLYPHS.done} {plural(job.passages, 'passage')}{sure}"
             return f"{words} {GLYPHS.dot} {job.detail}" if job.detail else words
         case JobPhase.FAILED:
             return f"{GLYPHS.failed} {job.detail or 'could not be read'}"

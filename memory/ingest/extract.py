@@ -55,5 +55,11 @@ class Extract:
     warnings: tuple[str, ...] = ()
     layout: Layout = Layout.PLAIN
 
+    @property
+    def confidence(self) -> float | None:
+        """How sure OCR was, the mean of the pages it read, 0..100; None when it read none."""
+        sure = [section.confidence for section in self.sections if section.confidence is not None]
+        return sum(sure) / len(sure) if sure else None
+
 
 Reader = Callable[[Job], Extract]

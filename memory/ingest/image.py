@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memory.chunking import Section
 from memory.ingest.extract import Extract, Format, Job
 from memory.ingest.ocr import read_picture
+from memory.ingest.reading import doubt
 from memory.types import DamagedFileError, NoTextError, UnsupportedFileError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def read(job: Job) -> Extract:
             frames = getattr(picture, "n_frames", 1) if picture.format == "TIFF" else 1
             total = min(frames, _MAX_FRAMES)
             sections: list[Section] = []
+            doubts: list[str] = []
             shrunk = False
             for number, frame in enumerate(ImageSequence.Iterator(picture), start=1):
                 if number > total:
@@ -46,6 +48,7 @@ def read(job: Job) -> Extract:
                 upright, scaled = _within_budget(prepare(frame))
                 seen = read_picture(upright, job.ocr_languages)
                 shrunk = shrunk or scaled
+                doubts.append(doubt(job.name if total == 1 else f"Page {number} of {job.name}", seen))
                 if seen.text.strip():
                     page = number if total > 1 else None
                     sections.append(Section(seen.text, page=page, confidence=seen.confidence))
@@ -57,6 +60,7 @@ def read(job: Job) -> Extract:
     read_pages = {section.page for section in sections}
     missing = [number for number in range(1, total + 1) if total > 1 and number not in read_pages]
     unread = tuple(f"Page {number} of {job.name} has no readable text." for number in missing)
+    unread += tuple(filter(None, doubts))
     if frames > total:
         unread += (f"Only the first {total} of {frames} pages of {job.name} were read.",)
     if shrunk:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from memory.types import RecallError
 
+DOUBTFUL = 60.0
+"""Confidence below which a person is told to look for themselves."""
+
 
 class OcrError(RecallError):
     """A picture was not read: a tool or a language is missing, or it gave up; one sentence with what to do."""
@@ -22,6 +25,13 @@ class OcrText:
     def letters(self) -> int:
         """How many letters and digits there are."""
         return sum(character.isalnum() for character in self.text)
+
+
+def doubt(what: str, reading: OcrText) -> str:
+    """The sentence to give with a text that was read with little confidence; empty when there is nothing to say."""
+    if not reading.text.strip() or reading.confidence >= DOUBTFUL:
+        return ""
+    return f"{what} was hard to read ({reading.confidence:.0f} % sure): look at it before you rely on the text."
 
 
 def is_cjk(text: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory.ingest.extract import Job
 from memory.ingest.ocr import read_picture
-from memory.ingest.reading import OcrError
+from memory.ingest.reading import OcrError, doubt
 from memory.ingest.textlayer import ENOUGH_LETTERS, letters, usable
 
 if TYPE_CHECKING:
@@ -42,25 +42,25 @@ def needs_ocr(page: Any, layer: str) -> bool:
 def read_scan(job: Job, page: Any, number: int, layer: str) -> PageText:
     """The text of a page that needs OCR; `layer` is what remains of its text layer, given back where that says
     more than the picture. A page that fails costs itself only."""
-    fallback = layer if usable(layer) else ""
+    fallback, name = layer if usable(layer) else "", f"Page {number} of {job.name}"
     try:
         if any(info["width"] * info["height"] > _EMBEDDED_PIXELS for info in page.get_image_info()):
-            return PageText(
-                fallback, None, f"Page {number} of {job.name} holds a picture too large to read: scale it down."
-            )
+            return PageText(fallback, None, f"{name} holds a picture too large to read: scale it down.")
         dpi = _dpi(page)
         picture = _render(page, dpi)
         if _is_blank(picture):
             return PageText(fallback)
         seen = read_picture(picture, job.ocr_languages)
     except OcrError as error:
-        return PageText(fallback, None, f"Page {number} of {job.name} is a picture and was not read. {error}")
+        return PageText(fallback, None, f"{name} is a picture and was not read. {error}")
     if fallback and seen.letters < letters(fallback):
         return PageText(fallback)
     if not seen.text.strip():
-        return PageText("", None, f"Page {number} of {job.name} has no readable text.")
-    coarse = f"Page {number} of {job.name} is so large that it was read at {dpi} dots per inch: small print is lost."
-    return PageText(seen.text, seen.confidence, coarse if dpi < _COARSE_DPI else "")
+        return PageText("", None, f"{name} has no readable text.")
+    warning = doubt(name, seen)
+    if dpi < _COARSE_DPI:
+        warning = f"{name} is so large that it was read at {dpi} dots per inch: small print is lost."
+    return PageText(seen.text, seen.confidence, warning)
 
 
 def _is_scan(page: Any, text: str) -> bool:

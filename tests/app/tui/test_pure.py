@@ -207,5 +207,6 @@ class TestLiveAnswers:
 
 def test_a_passage_names_its_place():
     assert passage("1").place() == "report.pdf, page 2"
+    assert passage("1", confidence=91.4).place() == "report.pdf, page 2 (OCR, 91 % sure)"
     assert passage("1", page=None, line=7).place() == "report.pdf, line 7"
     assert NOON

@@ -9,12 +9,14 @@ import pymupdf
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from memory import Memory
 from memory.ingest import ocr, rapid, tesseract
 from memory.ingest.extract import Extract
 from memory.ingest.layout import Box, in_reading_order
+from memory.ingest.reading import OcrText
 from memory.ingest.straighten import skew
 from memory.ingest.textlayer import usable
-from memory.types import IngestError
+from memory.types import IngestError, IngestReport
 from tests.bench.ocr import error_rate
 from tests.memory.ingest.reading import read
 
@@ -228,3 +230,22 @@ def test_a_page_whose_layer_is_no_text_is_read_as_a_picture(tmp_path: Path) -> N
     document.save(tmp_path / "layer.pdf")
     extract = read(tmp_path / "layer.pdf")
     assert error_rate(extract.sections[0].text, LETTER) < 3.0
+
+
+def test_how_sure_the_reader_was_is_kept_and_shown(
+    memory: Memory, ingest: Callable[[Path], IngestReport], tmp_path: Path
+) -> None:
+    report = ingest(saved(page("The gate opens at seven"), tmp_path / "gate.png"))
+    (hit,) = memory.search("gate opens")
+    assert report.confidence is not None
+    assert hit.passage.confidence == pytest.approx(report.confidence)
+    note = tmp_path / "note.txt"
+    note.write_text("The gate closes at nine.")
+    assert ingest(note).confidence is None
+    assert {hit.passage.confidence is None for hit in memory.search("gate")} == {True, False}
+
+
+def test_a_picture_hard_to_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = saved(page("The gate opens at seven"), tmp_path / "gate.png")
+    monkeypatch.setattr("memory.ingest.image.read_picture", lambda *_: OcrText("The qate opens", 41.0))
+    assert read(file).warnings == ("gate.png was hard to read (41 % sure): look at it before you rely on the text.",)
