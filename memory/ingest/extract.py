@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class Job:
     ocr_languages: str
     on_progress: OnProgress
     cancelled: Callable[[], bool]
+    password: str = field(default="", repr=False)
+    """What opens the file when it is encrypted; it is kept nowhere."""
 
     def step(self, phase: str, done: int, total: int) -> None:
         """Report progress. Raises IngestCancelledError when the person has stopped this file."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from memory.chunking import Section
+from memory.chunking import Layout, Section
+from memory.ingest.clean import clean
 from memory.ingest.extract import Extract, Format, Job
+from memory.ingest.pdf_lines import Line, lines_of
+from memory.ingest.pdf_text import Title, sections
 from memory.ingest.scan import PageText, needs_ocr, read_scan
 from memory.types import DamagedFileError, NeedsPasswordError, NoTextError
-
-_LIGATURES = {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st", "\u00ad": ""}
-_CONTROLS = {chr(code): "" for code in range(32) if chr(code) not in "\t\n"}
-_CLEANED = str.maketrans(_LIGATURES | _CONTROLS)
 
 
 def read(job: Job) -> Extract:
@@ -25,38 +25,69 @@ def read(job: Job) -> Extract:
     except (RuntimeError, ValueError) as error:
         raise DamagedFileError(f"{job.name} is a damaged PDF: save it again from its program.") from error
     with document:
-        if document.needs_pass:
-            raise NeedsPasswordError(f"{job.name} is encrypted: give its password.")
+        _unlock(document, job)
         total = document.page_count
         if total == 0:
             raise DamagedFileError(f"{job.name} has no pages: save it again from its program.")
-        sections: list[Section] = []
+        layers: dict[int, list[Line]] = {}
+        scans: list[Section] = []
         warnings: list[str] = []
         for number in range(1, total + 1):
             page = _page(job, document, number, total)
+            if not isinstance(page, PageText):
+                layers[number] = page
+                continue
             if page.text.strip():
-                sections.append(Section(page.text, page=number, confidence=page.confidence))
+                scans.append(Section(page.text, page=number, confidence=page.confidence))
             if page.warning:
                 warnings.append(page.warning)
-    if not sections:
+        warnings += _attachments(document, job.name)
+        found = sorted([*sections(layers, _outline(document)), *scans], key=lambda section: section.page or 0)
+    if not found:
         raise NoTextError(
             warnings[0] if len(warnings) == 1 else f"No page of {job.name} has text. {' '.join(warnings[:1])}".strip()
         )
     job.step("read", total, total)
-    return Extract(Format.PDF, tuple(sections), total, tuple(warnings))
+    return Extract(Format.PDF, tuple(found), total, tuple(warnings), Layout.MARKDOWN)
 
 
-def _page(job: Job, document: Any, number: int, total: int) -> PageText:
-    """One page; a page that fails costs itself only."""
+def _unlock(document: Any, job: Job) -> None:
+    if document.needs_pass and not document.authenticate(job.password):
+        wrong = "another password than the one given" if job.password else "a password"
+        raise NeedsPasswordError(f"{job.name} is encrypted and needs {wrong}.")
+
+
+def _outline(document: Any) -> dict[int, list[Title]]:
+    titles: dict[int, list[Title]] = {}
+    try:
+        entries = document.get_toc(simple=True)
+    except (RuntimeError, ValueError, IndexError):  # an outline that goes round in circles
+        return {}
+    for level, text, page in entries:
+        if text.strip():
+            titles.setdefault(page, []).append(Title(level, " ".join(clean(text).split())))
+    return titles
+
+
+def _attachments(document: Any, name: str) -> Iterator[str]:
+    try:
+        for attached in document.embfile_names():
+            yield f"{name} carries the file {clean(attached)}, which was not read: save it and name it."
+    except (RuntimeError, ValueError):
+        return
+
+
+def _page(job: Job, document: Any, number: int, total: int) -> list[Line] | PageText:
+    """The lines of a page's text layer, or what OCR reads of it; a page that fails costs itself only."""
     job.step("read", number - 1, total)
     try:
         page = document[number - 1]
-        layer = page.get_text("text")
-        text = layer.translate(_CLEANED)
-        if not needs_ocr(page, layer):
-            return PageText(text)
+        lines = lines_of(page)
+        # A layer of nothing but hidden text counts for nothing: what can be seen is read from the picture.
+        if lines and not needs_ocr(page, page.get_text("text")):
+            return lines
         job.step("ocr", number - 1, total)
-        return read_scan(job, page, number, text)
+        return read_scan(job, page, number, "\n".join(line.text for line in lines))
     except (RuntimeError, ValueError, MemoryError) as error:  # MuPDF's errors are RuntimeErrors
         return PageText("", None, f"Page {number} of {job.name} is damaged and was not read ({_short(error)}).")
 
