@@ -139,7 +139,7 @@ class _Look:
                 _rect(bounds, matrix) for kind, bounds in self._page.get_bboxlog() if kind.startswith("fill-im")
             ]
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-        return any(bool(rect.x0 <= x <= rect.x1 and rect.y0 <= y <= rect.y1) for rect in self._pictures)
+        return any(rect.x0 <= x <= rect.x1 and rect.y0 <= y <= rect.y1 for rect in self._pictures)
 
     def _stands_out(self, box: tuple[float, float, float, float]) -> bool:
         import pymupdf
@@ -156,7 +156,7 @@ class _Look:
             return False
         samples, stride = picture.samples_mv, picture.stride
         rows = [samples[y * stride + part.x0 : y * stride + part.x1] for y in range(part.y0, part.y1)]
-        return max(max(row) for row in rows) - min(min(row) for row in rows) >= _CONTRAST
+        return bool(max(max(row) for row in rows) - min(min(row) for row in rows) >= _CONTRAST)
 
 
 def _rect(bounds: Any, matrix: Any) -> Any:
