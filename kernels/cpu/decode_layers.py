@@ -19,6 +19,7 @@ from kernels.cpu.decode_attention import PIECE, attend_piece, exponential, join_
 from kernels.cpu.packed_linear import round_row, tile_product
 from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight
 from kernels.cpu.team import PHASES, Team, claim, wait
+from kernels.cpu.unpacked_tile import ROOM
 
 MOST_TOKENS = 8
 """The most tokens of a call: beyond, sums cost more than the reading of weights, and torch's attention is as good."""
@@ -93,6 +94,7 @@ class _Room(NamedTuple):
     sums: Any
     scores: Any
     tiles: Any
+    unpacked: Any
 
 
 @jit
@@ -122,6 +124,7 @@ def _tile(product: Any, index: int, columns: int, tokens: int, room: Any, me: in
     tile_product(
         product[0] + index * product[2], product[1], columns // GROUP, room.acts[me].ctypes.data,
         room.scales[me].ctypes.data, room.sums[me].ctypes.data, tokens, out, stride,
+        room.unpacked[me].ctypes.data,
     )  # fmt: skip
 
 
@@ -325,7 +328,7 @@ class DecodeLayers:
             floats(self._kv_heads, pieces, group, dim + 2), floats(tokens, self._inner),
             floats(threads, tokens, widest), np.zeros((threads, tokens * widest), np.int16),
             floats(threads, tokens * widest // GROUP), floats(threads, tokens * widest // GROUP),
-            floats(threads, group, PIECE), floats(threads, 2, tokens, TILE),
+            floats(threads, group, PIECE), floats(threads, 2, tokens, TILE), np.zeros((threads, ROOM), np.uint8),
         )  # fmt: skip
 
 

@@ -20,11 +20,11 @@ from torch import Tensor
 from kernels.cpu.compiled import jit
 from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight, group_bytes, unpack
 from kernels.cpu.team import Team, claim, wait
+from kernels.cpu.unpacked_tile import ROOM, TOGETHER, pairs_of_columns, unpacked_4, unpacked_8
 from kernels.cpu.vectors import (
+    AVX2,
     F16,
     F32,
-    I8,
-    I16,
     I32,
     VNNI,
     Builder,
@@ -53,21 +53,6 @@ _CHAINS = 4
 _LARGEST = 32767
 
 
-def _numbers(builder: Builder, bits: int, group: Value) -> list[Value]:
-    """Pairs of columns, each a vector of 16 rows x 2 columns of 16 bits."""
-    wide = vector(I16, 2 * TILE)
-    if bits == 8:
-        places = [at(builder, group, pair * 2 * TILE) for pair in range(GROUP // 2)]
-        return [builder.sext(load(builder, place, vector(I8, 2 * TILE)), wide) for place in places]
-    pairs = []
-    for four in range(GROUP // 8):
-        words = load(builder, at(builder, group, four * 4 * TILE), wide)
-        for part in range(4):
-            shifted = builder.lshr(words, filled(I16, 2 * TILE, 4 * part)) if part else words
-            pairs.append(builder.and_(shifted, filled(I16, 2 * TILE, 15)))
-    return pairs
-
-
 def _tile(bits: int, tokens: int) -> Any:
     """The product of one tile with `tokens` tokens.
 
@@ -92,7 +77,7 @@ def _tile(bits: int, tokens: int) -> Any:
             )
             places = [token_at(act, act_stride, token) for token in range(tokens)]
             dots = [[filled(I32, TILE, 0)] * chains for _ in range(tokens)]
-            for pair, x in enumerate(_numbers(builder, bits, group)):
+            for pair, x in enumerate(pairs_of_columns(builder, bits, group)):
                 for token, place in enumerate(places):
                     dot = dots[token][pair % chains]
                     dots[token][pair % chains] = add_products_by_two(builder, dot, x, place, 4 * pair)
@@ -128,9 +113,17 @@ _one_4, _some_4, _one_8, _some_8 = (_tile(bits, tokens) for bits in (4, 8) for t
 
 @jit
 def tile_product(
-    weight: int, bits: int, groups: int, acts: int, scales: int, sums: int, tokens: int, out: int, stride: int
-) -> None:
-    """One tile with all tokens: `out` gets 16 float32 for each, `stride` bytes apart."""
+    weight: int, bits: int, groups: int, acts: int, scales: int, sums: int, tokens: int, out: int, stride: int,
+    room: int,
+) -> None:  # fmt: skip
+    """One tile with all tokens: `out` gets 16 float32 for each, `stride` bytes apart; `room` is `ROOM` bytes that no
+    other thread writes."""
+    if AVX2 and tokens >= TOGETHER:
+        if bits == 4:
+            unpacked_4(weight, groups, acts, scales, sums, tokens, out, stride, room)
+        else:
+            unpacked_8(weight, groups, acts, scales, sums, tokens, out, stride, room)
+        return
     token = 0
     while token < tokens:
         a, s, t, o = (
@@ -184,7 +177,7 @@ def _round_rows(counters: int, me: int, threads: int, x: Any, acts: Any, scales:
 @jit
 def _linear(
     counters: int, me: int, threads: int, weight: int, bits: int, tile_bytes: int, x: Any, acts: Any, scales: Any,
-    sums: Any, out: Any,
+    sums: Any, out: Any, rooms: Any,
 ) -> None:  # fmt: skip
     _round_rows(counters, me, threads, x, acts, scales, sums)
     wait(counters, threads)
@@ -196,7 +189,7 @@ def _linear(
         for tile in range(first, min(first + at_once, tiles)):
             tile_product(
                 weight + tile * tile_bytes, bits, groups, acts.ctypes.data, scales.ctypes.data, sums.ctypes.data,
-                tokens, out.ctypes.data + tile * TILE * 4, rows * 4,
+                tokens, out.ctypes.data + tile * TILE * 4, rows * 4, rooms[me].ctypes.data,
             )  # fmt: skip
         first = claim(counters, 0, at_once)
     wait(counters, threads)
@@ -214,7 +207,8 @@ def packed_linear(x: Tensor, weight: PackedWeight, team: Team) -> Tensor:
     scales, sums = np.empty((2, tokens, groups), np.float32)
     acts = np.empty((tokens, weight.columns), np.int16)
     where = weight.data.data_ptr(), weight.bits, weight.data.stride(0)
-    team.run(_linear, 1, *where, x.contiguous().numpy(), acts, scales, sums, out.numpy())
+    rooms = np.empty((team.threads, ROOM), np.uint8)
+    team.run(_linear, 1, *where, x.contiguous().numpy(), acts, scales, sums, out.numpy(), rooms)
     return out
 
 

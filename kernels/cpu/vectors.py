@@ -18,10 +18,11 @@ from numba.extending import intrinsic
 
 I8, I16, I32, I64, F16, F32 = *map(ir.IntType, (8, 16, 32, 64)), ir.HalfType(), ir.FloatType()
 binding.initialize_native_asmparser()  # reads what is written as an instruction
-VNNI = (
-    config.CPU_NAME is None and config.CPU_FEATURES is None and bool(binding.get_host_cpu_features().get("avx512vnni"))
-)
+_features = binding.get_host_cpu_features() if config.CPU_NAME is None and config.CPU_FEATURES is None else {}
+VNNI = bool(_features.get("avx512vnni"))
 """Whether the processor adds products of 16-bit numbers to 32-bit sums in one instruction."""
+AVX2 = bool(_features.get("avx2")) and not VNNI
+"""Whether it has vectors of 256 bits at the most, with whole numbers in them."""
 Builder = Any  # llvmlite ships no types
 Value = Any
 
