@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from memory import inventory
 from memory.chunking import Chunk, Chunker, Section
+from memory.digest import Kept, Segment, covering, keep, next_segment
 from memory.embed import Embedder
 from memory.ingest.extract import Extract, Job
 from memory.ingest.readers import read_file
@@ -164,7 +165,7 @@ class Memory:
             wanted = {item.passage.id for item in passages}
             stale = [i for i in self._store.passages.ids(source.id, [message.id]) if i not in wanted]
             if stale:
-                self._store.forget(stale)
+                self._store.forget([*stale, *covering(self._store.passages, [message.id])])
             added = self._store.put(source, message.time, passages)
             if added:
                 self._store.index([item.passage.id for item in passages])
@@ -192,6 +193,16 @@ class Memory:
         first."""
         return cite(question, answer, passages)
 
+    # --- digests --------------------------------------------------------------------------------------------
+
+    def next_segment(self, visible: Sequence[str]) -> Segment | None:
+        """Turns that have left the window (they are not `visible`) and are summed up next; None when there are none."""
+        return next_segment(self._store.passages, frozenset(visible), time.time())
+
+    def keep_digest(self, chat: SourceId, messages: Sequence[str], summary: str, maker: str) -> Kept | None:
+        """Store the digest of a segment; see `digest.keep`."""
+        return keep(self._store, chat, messages, summary, maker)
+
     # --- the rest -------------------------------------------------------------------------------------------
 
     def forget(self, source_id: SourceId, messages: Sequence[str] = ()) -> int:
@@ -199,6 +210,7 @@ class Memory:
         gone."""
         chosen = self._store.passages.ids(source_id, messages or None)
         if messages:
+            chosen += covering(self._store.passages, messages)
             self._untitle(source_id, chosen)
         return self._store.forget(chosen, None if messages else source_id)
 

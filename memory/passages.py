@@ -6,30 +6,17 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from memory.keys import Context
-from memory.types import (
-    DocumentRow,
-    Passage,
-    PassageId,
-    Place,
-    RecallError,
-    Source,
-    SourceId,
-    SourceKind,
-)
+from memory.passage_rows import COLUMNS, FROM, to_integer, to_passage, to_source
+from memory.types import DocumentRow, Passage, PassageId, RecallError, Source, SourceId, SourceKind
 from memory.words import tokens
 
-_VERSION = 2
-_COLUMNS = (
-    "p.id, p.source, s.kind, s.title, s.origin, p.ordinal, p.page, p.line, p.start, p.end, p.message, p.role, "
-    "p.time, p.text, p.confidence"
-)
-_FROM = "FROM passages p JOIN sources s ON s.id = p.source"
+_VERSION = 3
 _IN = "IN (SELECT value FROM json_each(?))"
 
 
@@ -108,6 +95,10 @@ class PassageDb:
         """The rows of a query, for what reports on the memory (inventory.py)."""
         return self._read(sql, *parameters)
 
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A change from outside: all of it or nothing."""
+        return self._write()
+
     # --- writing --------------------------------------------------------------------------------------------
 
     def put(
@@ -129,7 +120,7 @@ class PassageDb:
             )
             if source.kind is SourceKind.DOCUMENT:
                 db.execute("INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (source.id, source.title, source.origin))
-            return sum(_insert(db, item) for item in new)
+            return sum(insert(db, item) for item in new)
 
     def next_ordinal(self, source: SourceId) -> int:
         """The first free running number of a source."""
@@ -205,35 +196,33 @@ class PassageDb:
 
     def get(self, ids: Sequence[PassageId]) -> dict[PassageId, Passage]:
         """The passages with these ids; unknown ids are left out."""
-        rows = self._read(f"SELECT {_COLUMNS} {_FROM} WHERE p.id {_IN}", json.dumps(ids))
-        return {passage.id: passage for passage in map(_passage, rows)}
+        rows = self._read(f"SELECT {COLUMNS} {FROM} WHERE p.id {_IN}", json.dumps(ids))
+        return {passage.id: passage for passage in map(to_passage, rows)}
 
     def first(self, source: SourceId, count: int) -> list[Passage]:
         """The first passages of a source, in order."""
-        rows = self._read(f"SELECT {_COLUMNS} {_FROM} WHERE p.source = ? ORDER BY p.ordinal LIMIT ?", source, count)
-        return [_passage(row) for row in rows]
+        rows = self._read(f"SELECT {COLUMNS} {FROM} WHERE p.source = ? ORDER BY p.ordinal LIMIT ?", source, count)
+        return [to_passage(row) for row in rows]
 
     def on_page(self, source: SourceId, page: int) -> list[Passage]:
         """The passages of one page, in order."""
-        rows = self._read(
-            f"SELECT {_COLUMNS} {_FROM} WHERE p.source = ? AND p.page = ? ORDER BY p.ordinal", source, page
-        )
-        return [_passage(row) for row in rows]
+        rows = self._read(f"SELECT {COLUMNS} {FROM} WHERE p.source = ? AND p.page = ? ORDER BY p.ordinal", source, page)
+        return [to_passage(row) for row in rows]
 
     def of_messages(self, messages: Sequence[str]) -> list[Passage]:
         """The passages of these messages, in the order they were stored."""
         rows = self._read(
-            f"SELECT {_COLUMNS} {_FROM} WHERE p.message {_IN} ORDER BY p.number",
+            f"SELECT {COLUMNS} {FROM} WHERE p.message {_IN} ORDER BY p.number",
             json.dumps(messages),
         )
-        return [_passage(row) for row in rows]
+        return [to_passage(row) for row in rows]
 
     def neighbours(self, passage: Passage) -> list[Passage]:
         """What stands right before and right after: in a chat along the path, in a document by running
         number."""
         rows = self._read(
-            f"SELECT {_COLUMNS} {_FROM} WHERE p.source = ? AND p.ordinal IN (?, ?) AND p.message IS ? "
-            f"UNION SELECT {_COLUMNS} {_FROM} WHERE p.message IS NOT NULL AND (p.parent = ? "
+            f"SELECT {COLUMNS} {FROM} WHERE p.source = ? AND p.ordinal IN (?, ?) AND p.message IS ? "
+            f"UNION SELECT {COLUMNS} {FROM} WHERE p.message IS NOT NULL AND (p.parent = ? "
             "OR p.message = (SELECT parent FROM passages WHERE id = ?)) LIMIT 8",
             passage.source.id,
             passage.ordinal - 1,
@@ -242,7 +231,7 @@ class PassageDb:
             passage.place.message,
             passage.id,
         )
-        return [_passage(row) for row in rows]
+        return [to_passage(row) for row in rows]
 
     def keys(self, ids: Sequence[PassageId]) -> list[tuple[PassageId, str]]:
         """What is embedded for each passage: its text with its surroundings (keys.py)."""
@@ -291,12 +280,12 @@ class PassageDb:
             kind,
             kind,
         )
-        return [_source(*row) for row in rows]
+        return [to_source(*row) for row in rows]
 
     def source(self, source: SourceId) -> Source | None:
         """One source, or None."""
         rows = self._read("SELECT id, kind, title, origin FROM sources WHERE id = ?", source)
-        return _source(*rows[0]) if rows else None
+        return to_source(*rows[0]) if rows else None
 
     def names(self) -> list[tuple[SourceId, str]]:
         """Every name a document was given, oldest document first."""
@@ -311,7 +300,7 @@ class PassageDb:
             SourceKind.DOCUMENT,
         )
         return [
-            DocumentRow(_source(*row[:4]), str(row[4]), _integer(row[5]), int(str(row[6])), float(str(row[7])))
+            DocumentRow(to_source(*row[:4]), str(row[4]), to_integer(row[5]), int(str(row[6])), float(str(row[7])))
             for row in rows
         ]
 
@@ -323,7 +312,8 @@ def _connect(file: Path) -> sqlite3.Connection:
     return db
 
 
-def _insert(db: sqlite3.Connection, item: NewPassage) -> int:
+def insert(db: sqlite3.Connection, item: NewPassage) -> int:
+    """Store one passage with its words; 1 when it was new."""
     passage, place = item.passage, item.passage.place
     cursor = db.execute(
         'INSERT OR IGNORE INTO passages(id, source, ordinal, page, line, start, "end", message, parent, role, time, '
@@ -366,29 +356,3 @@ def _context(db: sqlite3.Connection, identifier: str) -> Context | None:
         (identifier,),
     ).fetchone()
     return None if row is None else Context(SourceKind(row[0]), row[1], row[2], row[3], row[4], row[5] or "")
-
-
-def _passage(row: tuple[object, ...]) -> Passage:
-    (identifier, source, kind, title, origin, ordinal, page, line, start, end, message, role, time, text, sure) = row
-    return Passage(
-        id=PassageId(str(identifier)),
-        source=_source(source, kind, title, origin),
-        place=Place(_integer(page), _integer(line), _string(message), int(str(start)), int(str(end))),
-        ordinal=int(str(ordinal)),
-        time=float(str(time)),
-        text=str(text),
-        role=_string(role),
-        confidence=None if sure is None else float(str(sure)),
-    )
-
-
-def _source(identifier: object, kind: object, title: object, origin: object) -> Source:
-    return Source(SourceId(str(identifier)), SourceKind(str(kind)), str(title), str(origin))
-
-
-def _integer(value: object) -> int | None:
-    return None if value is None else int(str(value))
-
-
-def _string(value: object) -> str | None:
-    return None if value is None else str(value)

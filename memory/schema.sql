@@ -37,6 +37,20 @@ CREATE INDEX passages_by_place ON passages(source, ordinal);
 CREATE INDEX passages_by_message ON passages(message) WHERE message IS NOT NULL;
 CREATE INDEX passages_by_parent ON passages(parent) WHERE parent IS NOT NULL;
 
+CREATE INDEX passages_of_digests ON passages(time) WHERE role = 'digest';
+
+-- Which messages a digest (a passage with that role) sums up, in order, and who wrote it.
+CREATE TABLE digests (
+    passage  TEXT PRIMARY KEY REFERENCES passages(id) ON DELETE CASCADE,
+    maker    TEXT NOT NULL
+) STRICT;
+CREATE TABLE digested (
+    message  TEXT PRIMARY KEY,
+    passage  TEXT NOT NULL REFERENCES digests(passage) ON DELETE CASCADE,
+    place    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX digested_by_passage ON digested(passage, place);
+
 -- Terms made by words.py, joined with spaces; the tokenizer only has to cut at the spaces.
 CREATE VIRTUAL TABLE terms USING fts5(
     body, context, tokenize = "unicode61 remove_diacritics 0 categories 'L* M* N* Co'"

@@ -60,8 +60,13 @@ class Passage:
     """Unix seconds: of the message, or of the file's ingestion."""
     text: str
     role: str | None = None
+    """Who said it: user or assistant; "digest" sums up `turns`; None in documents."""
     confidence: float | None = None
     """How sure OCR was of the page or picture, 0..100; None for text that was read as text."""
+    turns: tuple[str, ...] = ()
+    """The messages that a digest sums up, in order."""
+    maker: str = ""
+    """Who wrote a digest: the name of a model, or "extract" where its words are those of the talk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,8 @@ class Scope(StrEnum):
     DOCUMENTS = "documents"
     FILE = "a named file"
     EVERYTHING = "everything"
+    TALKS = "what was talked about"
+    """The digests of the days that the question names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,8 @@ def _attribution(passage: Passage) -> str:
             return f"{title}, page {passage.place.page}"
         return f"{title}, line {passage.place.line}" if passage.place.line is not None else title
     day = time.strftime("%Y-%m-%d", time.localtime(passage.time))
-    return f"{'you' if passage.role == 'assistant' else 'the user'}, {day}"
+    who = {"assistant": "you", "digest": f"a summary of the talk “{title}”"}.get(passage.role or "", "the user")
+    return f"{who}, {day}"
 
 
 def excerpt(text: str, terms: Sequence[str], budget: int, count: TokenCounter) -> str:

@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 from memory.recall import phrases
 from memory.recall.followup import search_query
+from memory.recall.talks import asks_for_talks
 from memory.types import Decision, RecallRequest, Scope, SourceId
 from memory.words import content_terms, fold
 
@@ -39,6 +40,8 @@ def decide(request: RecallRequest, known: Known) -> Decision:
     if request.attached:
         query = "" if is_generic(question) else question
         return Decision(Scope.FILE, "a file came with this message", query, request.attached, must=True)
+    if asks_for_talks(question):
+        return Decision(Scope.TALKS, "the question asks what was talked about", question, must=True)
     named = named_files(question, known)
     if named:
         query = "" if is_generic(_without_names(question, known)) else question

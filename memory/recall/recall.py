@@ -11,6 +11,7 @@ from memory.recall.assemble import assemble, nothing_found, passages_for
 from memory.recall.decide import Known, decide, page_asked
 from memory.recall.rank import in_window, rank
 from memory.recall.search import DEPTH, Candidate, Query, query_of, search
+from memory.recall.talks import talks
 from memory.store import Store
 from memory.types import Decision, Hit, Passage, Recall, RecallRequest, Scope, SourceKind, TokenCounter
 
@@ -73,6 +74,9 @@ class Recaller:
         )
 
     def _find(self, decision: Decision, query: Query, request: RecallRequest, limit: int) -> _Found:
+        if decision.scope is Scope.TALKS:
+            passages = talks(self._store.passages, decision.query, request.path, time.time(), limit)
+            return _not_in_window([_plain(passage) for passage in passages], request)
         if decision.scope is Scope.FILE and not decision.query:
             return _not_in_window(self._first_passages(decision, limit), request)
         asked_page = page_asked(request.question) if decision.scope in (Scope.FILE, Scope.DOCUMENTS) else None

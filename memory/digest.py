@@ -1,0 +1,199 @@
+"""Digests: turns that have left the window, summed up in dated passages that point back to them.
+
+Nothing is queued anywhere: what is still to be summed up is what no digest points to, so a program that dies on the way
+has lost nothing. A digest is a passage of its chat with the role "digest"; it goes when one of its turns goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from memory.passages import NewPassage, PassageDb, insert
+from memory.store import Store
+from memory.summary import Turn, digest, extract, fault, question
+from memory.types import Passage, PassageId, Place, Source, SourceId, SourceKind
+
+ROLE = "digest"
+EXTRACT = "extract"
+"""Who made a digest that no model wrote."""
+_ENOUGH = 1600
+"""Characters of turns that are summed up together, about 400 tokens: a small model loses its way in more."""
+_MOST_TURNS = 12
+_AT_ONCE = 400
+"""Passages of a chat that are looked at together: a recall may be waiting for the same connection."""
+_LEAST = 160
+"""Characters of turns below which there is nothing to sum up: such turns are short enough to be read themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Turns of one chat and one day, in order, that no digest sums up yet. `time` is that of the last of them."""
+
+    source: Source
+    messages: tuple[str, ...]
+    turns: tuple[Turn, ...]
+    time: float
+
+    @property
+    def question(self) -> str:
+        """What a model is asked about them."""
+        return question(self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A digest that was stored: its text and who made it, a model or EXTRACT; then `refused` says what was wrong with
+    the model's summary ("" when there was none)."""
+
+    text: str
+    maker: str
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    message: str
+    role: str
+    text: str
+    time: float
+
+
+def next_segment(db: PassageDb, visible: frozenset[str], now: float) -> Segment | None:
+    """What to sum up next, of the chat that began last; None when there is nothing. Turns among `visible`, and those
+    after them, are still in a window; today's last turns wait until there are enough of them."""
+    for source in reversed(db.sources(SourceKind.CHAT)):
+        segment = _of_chat(db, source, visible, _day(now))
+        if segment is not None:
+            return segment
+    return None
+
+
+def segment_of(db: PassageDb, source: SourceId, messages: Sequence[str]) -> Segment | None:
+    """The segment of these messages; None when one of them is not there any more, or is summed up already."""
+    found = {said.message: said for said in _undigested(db, source)}
+    chat = db.source(source)
+    if chat is None or not messages or not all(message in found for message in messages):
+        return None
+    return _segment(chat, [found[message] for message in messages])
+
+
+def keep(store: Store, source: SourceId, messages: Sequence[str], summary: str, maker: str) -> Kept | None:
+    """Store the digest of these messages: `summary`, which `maker` wrote, if it can be believed, else an extract ("":
+    none was written). None, and nothing is stored, when one of them was forgotten or summed up meanwhile."""
+    segment = segment_of(store.passages, source, messages)
+    if segment is None:
+        return None
+    refused = fault(summary, segment.turns) if summary else ""
+    believed = bool(summary) and not refused
+    text = digest(summary, segment.turns) if believed else extract(segment.turns)
+    kept = Kept(text, maker if believed else EXTRACT, refused)
+    passage = _passage(store.passages, segment, text, kept.maker)
+    if not _put(store.passages, passage):
+        return None
+    store.index([passage.id])
+    return kept
+
+
+def covering(db: PassageDb, messages: Sequence[str]) -> list[PassageId]:
+    """The digests that sum up any of these messages."""
+    rows = db.rows(
+        "SELECT DISTINCT passage FROM digested WHERE message IN (SELECT value FROM json_each(?))", json.dumps(messages)
+    )
+    return [PassageId(str(identifier)) for (identifier,) in rows]
+
+
+def between(db: PassageDb, first: float, end: float) -> list[Passage]:
+    """The digests of turns said in [first, end), newest first."""
+    rows = db.rows("SELECT id FROM passages WHERE role = ? AND time >= ? AND time < ?", ROLE, first, end)
+    found = db.get([PassageId(str(identifier)) for (identifier,) in rows]).values()
+    return sorted(found, key=lambda passage: -passage.time)
+
+
+def _of_chat(db: PassageDb, source: Source, visible: frozenset[str], today: str) -> Segment | None:
+    out: list[_Said] = []
+    for said in _undigested(db, source.id):
+        if said.message in visible:
+            break
+        out.append(said)
+    for day, group in groupby(out, lambda said: _day(said.time)):
+        whole = list(group)
+        while whole:
+            part = _fitting(whole)
+            whole = whole[len(part) :]
+            full = whole or _length(part) >= _ENOUGH or len(part) >= _MOST_TURNS
+            if (full or day != today) and _length(part) >= _LEAST:
+                return _segment(source, part)
+    return None
+
+
+def _fitting(turns: Sequence[_Said]) -> list[_Said]:
+    """As many of the first turns as are summed up together; they end with an answer where they can."""
+    part: list[_Said] = []
+    for said in turns:
+        if said.role == "user" and (_length(part) >= _ENOUGH or len(part) >= _MOST_TURNS):
+            break
+        part.append(said)
+    return part
+
+
+def _length(part: Sequence[_Said]) -> int:
+    return sum(len(said.text) for said in part)
+
+
+def _segment(source: Source, part: Sequence[_Said]) -> Segment:
+    turns = tuple(Turn(said.role, said.text) for said in part)
+    return Segment(source, tuple(said.message for said in part), turns, part[-1].time)
+
+
+def _undigested(db: PassageDb, source: SourceId) -> list[_Said]:
+    """The chat's messages without a digest, oldest first; those of several passages whole again."""
+    rows = db.rows(
+        "SELECT message, role, time, text FROM passages p WHERE source = ? AND message IS NOT NULL AND NOT EXISTS "
+        "(SELECT 1 FROM digested d WHERE d.message = p.message) ORDER BY ordinal LIMIT ?",
+        source,
+        _AT_ONCE,
+    )
+    found: dict[str, _Said] = {}
+    for message, role, when, text in rows:
+        before = found.get(str(message))
+        whole = str(text) if before is None else f"{before.text}\n{text}"
+        found[str(message)] = _Said(str(message), str(role), whole, float(str(when)))
+    return list(found.values())
+
+
+def _put(db: PassageDb, passage: Passage) -> bool:
+    """Store a digest with its back-pointers, unless one of its turns was forgotten since it was read."""
+    turns = json.dumps(passage.turns)
+    with db.transaction() as connection:
+        (there,) = connection.execute(
+            "SELECT count(DISTINCT message) FROM passages WHERE message IN (SELECT value FROM json_each(?))", (turns,)
+        ).fetchone()
+        (done,) = connection.execute(
+            "SELECT count(*) FROM digested WHERE message IN (SELECT value FROM json_each(?))", (turns,)
+        ).fetchone()
+        if done or there < len(passage.turns):
+            return False
+        insert(connection, NewPassage(passage))
+        connection.execute("INSERT INTO digests(passage, maker) VALUES (?, ?)", (passage.id, passage.maker))
+        connection.executemany(
+            "INSERT INTO digested(message, passage, place) VALUES (?, ?, ?)",
+            [(message, passage.id, place) for place, message in enumerate(passage.turns)],
+        )
+    return True
+
+
+def _passage(db: PassageDb, segment: Segment, text: str, maker: str) -> Passage:
+    mark = "\0".join((segment.source.id, ROLE, *segment.messages, text))
+    identifier = PassageId(hashlib.sha256(mark.encode("utf-8", "surrogatepass")).hexdigest()[:32])
+    place = Place(start=0, end=len(text))
+    ordinal = db.next_ordinal(segment.source.id)
+    return Passage(identifier, segment.source, place, ordinal, segment.time, text, ROLE, None, segment.messages, maker)
+
+
+def _day(when: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(when))
