@@ -14,7 +14,7 @@ from memory import inventory
 from memory.chunking import Chunk, Chunker, Section
 from memory.digest import Kept, Segment, covering, keep, next_segment
 from memory.embed import Embedder
-from memory.ingest.extract import Extract, Job
+from memory.ingest.extract import Extract, Job, Reader
 from memory.ingest.readers import read_file
 from memory.ingest.sniff import check
 from memory.passages import Filter, NewPassage
@@ -51,13 +51,16 @@ _HASH_CHUNK = 1 << 20
 class Memory:
     """One memory folder, owned by this process. Every method may be called from any thread."""
 
-    def __init__(self, folder: Path, store: Store, embedder: Embedder, lock: FileLock, ocr_languages: str) -> None:
+    def __init__(
+        self, folder: Path, store: Store, embedder: Embedder, lock: FileLock, ocr_languages: str, read: Reader
+    ) -> None:
         """Use `Memory.open`."""
         self._folder = folder
         self._store = store
         self._embedder = embedder
         self._lock = lock
         self._ocr_languages = ocr_languages
+        self._read = read
         self._chunker = Chunker(embedder.tokenizer)
         self._reads_unspaced = embedder.reads_unspaced_scripts()
         self._recaller = Recaller(store, self._reads_unspaced)
@@ -70,12 +73,14 @@ class Memory:
         ocr_languages: str = "eng",
         on_progress: OnProgress | None = None,
         threads: int = 2,
+        read: Reader = read_file,
     ) -> Memory:
         """Open or create the memory in `folder`. Returns at once: model and vectors are loaded in the
         background.
 
         Raises MemoryLockedError when another process owns the folder, RecallError when the embedder or the
         stored text cannot be read. `on_progress` hears how far re-indexing is ("embed"), from another thread.
+        `read` takes files apart: here, or in a process of its own.
         """
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,7 +97,7 @@ class Memory:
             ) from error
         try:
             model = Embedder(embedder, threads)
-            return cls(folder, Store(folder, model, on_progress), model, lock, ocr_languages)
+            return cls(folder, Store(folder, model, on_progress), model, lock, ocr_languages, read)
         except BaseException:
             lock.release()
             raise
@@ -100,9 +105,16 @@ class Memory:
     # --- documents ------------------------------------------------------------------------------------------
 
     def ingest(
-        self, path: Path, name: str, origin: str, on_progress: OnProgress, cancelled: Callable[[], bool]
+        self,
+        path: Path,
+        name: str,
+        origin: str,
+        on_progress: OnProgress,
+        cancelled: Callable[[], bool],
+        password: str = "",
     ) -> IngestReport:
-        """Read one file, store its passages, and embed them. Found by its words as soon as it is read.
+        """Read one file, store its passages, and embed them. Found by its words as soon as it is read. What `origin`
+        held before is forgotten, unless it stands at another place as well.
 
         Raises IngestError (one sentence) for a file that cannot be read, IngestCancelledError when
         stopped; then nothing of it is kept.
@@ -112,9 +124,10 @@ class Memory:
         known = next((row for row in self._store.passages.documents() if row.source.id == source.id), None)
         if known is not None:
             self._store.put(source, known.added, (), known.kind, known.pages)
-            return IngestReport(source, known.kind, known.pages, known.passages, already_known=True)
-        job = Job(path, name, self._ocr_languages, on_progress, cancelled)
-        extract = read_file(job)
+            replaced = self._forget_at(origin, source.id)
+            return IngestReport(source, known.kind, known.pages, known.passages, already_known=True, replaced=replaced)
+        job = Job(path, name, self._ocr_languages, on_progress, cancelled, password)
+        extract = self._read(job)
         passages = self._document_passages(source, extract)
         job.step("store", 0, len(passages))
         self._store.put(source, time.time(), passages, extract.format, extract.pages)
@@ -123,10 +136,28 @@ class Memory:
         except IngestCancelledError:
             self.forget(source.id)
             raise
+        replaced = self._forget_at(origin, source.id)
         on_progress(Progress("store", len(passages), len(passages)))
         return IngestReport(
-            source, extract.format, extract.pages, len(passages), False, extract.warnings, extract.confidence
+            source,
+            extract.format,
+            extract.pages,
+            len(passages),
+            warnings=extract.warnings,
+            confidence=extract.confidence,
+            replaced=replaced,
         )
+
+    def forget_path(self, origin: str) -> tuple[SourceId, ...]:
+        """A file is gone from `origin`: forget what it held, unless that stands at another place as well. Returns the
+        documents forgotten."""
+        return self._forget_at(origin, SourceId(""))
+
+    def _forget_at(self, origin: str, but: SourceId) -> tuple[SourceId, ...]:
+        gone = self._store.passages.leave(origin, but) if origin else ()
+        for source in gone:
+            self.forget(source)
+        return gone
 
     def _document_passages(self, source: Source, extract: Extract) -> list[NewPassage]:
         now = time.time()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from memory.keys import Context
 from memory.passage_rows import COLUMNS, FROM, to_integer, to_passage, to_source
+from memory.places import leave
 from memory.types import DocumentRow, Passage, PassageId, RecallError, Source, SourceId, SourceKind
 from memory.words import tokens
 
@@ -115,12 +116,18 @@ class PassageDb:
             db.execute(
                 "INSERT INTO sources(id, kind, title, origin, format, pages, added) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT(id) DO UPDATE SET title = excluded.title",
+                "ON CONFLICT(id) DO UPDATE SET title = excluded.title WHERE kind = 'chat'",
                 (source.id, source.kind, source.title, source.origin, format_, pages, added),
             )
             if source.kind is SourceKind.DOCUMENT:
                 db.execute("INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (source.id, source.title, source.origin))
             return sum(insert(db, item) for item in new)
+
+    def leave(self, origin: str, but: SourceId) -> tuple[SourceId, ...]:
+        """Take the place `origin` from every document other than `but`; returns those that are left without one.
+        A document that stands at another place goes on under its name there."""
+        with self._write() as db:
+            return leave(db, origin, but)
 
     def next_ordinal(self, source: SourceId) -> int:
         """The first free running number of a source."""

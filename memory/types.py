@@ -33,6 +33,8 @@ class Source:
     """File name, or the chat's title."""
     origin: str = ""
     """The path the person gave (documents)."""
+    also: tuple[str, ...] = ()
+    """Other paths at which the same bytes were given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Place:
     message: str | None = None
     start: int = 0
     end: int = 0
+    heading: str = ""
+    """What it stands under: chapter and section, sheet, attachment, class and method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,8 @@ class IngestReport:
     warnings: tuple[str, ...] = field(default=())
     confidence: float | None = None
     """How sure OCR was of what it read, the mean of its pages, 0..100; None when nothing was a picture."""
+    replaced: tuple[SourceId, ...] = ()
+    """Documents that stood at the same path before, and are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

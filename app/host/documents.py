@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.ids import DocumentId, JobId
@@ -26,6 +26,16 @@ class IngestRequest:
     job: JobId
     path: str
     name: str
+    origin: str
+    password: str = field(default="", repr=False)
+    """What opens an encrypted file. It is in no store: a file that waits over a restart asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPath:
+    """The file at this path is gone: forget its document, unless that stands at another path as well. Answered by the
+    documents forgotten."""
+
     origin: str
 
 
@@ -53,6 +63,8 @@ class Ingested:
     already_known: bool
     warnings: tuple[str, ...]
     confidence: float | None = None
+    replaced: tuple[DocumentId, ...] = ()
+    """Documents that stood at the same path before, and are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from app.host import inspection, wire
-from app.host.documents import DocumentInfo, Ingested, IngestProgress, IngestRequest, ListDocuments
+from app.host.apart import ApartReader
+from app.host.documents import DocumentInfo, ForgetPath, Ingested, IngestProgress, IngestRequest, ListDocuments
 from app.host.serve import CallCancelled, Channel, Context, serve
 from app.ids import DocumentId, MessageId
 from memory import types
@@ -26,6 +27,7 @@ class MemoryChild:
         self._channel = channel
         self._memory: Memory | None = None
         self._opened = threading.Event()
+        self._reader = ApartReader()
 
     def run(self) -> None:
         """Until told to stop."""
@@ -45,6 +47,7 @@ class MemoryChild:
                 IngestRequest: self._ingest,
                 wire.RememberRequest: self._remember,
                 wire.ForgetRequest: self._forget,
+                ForgetPath: self._forget_path,
                 inspection.Rebuild: self._rebuild,
             },
             expected=(types.RecallError,),
@@ -59,6 +62,7 @@ class MemoryChild:
                 Path(options.embedder),
                 options.ocr_languages,
                 lambda progress: context.push(wire.LoadProgress(progress.done, progress.total)),
+                read=self._reader,
             )
         finally:
             self._opened.set()
@@ -67,6 +71,7 @@ class MemoryChild:
         return wire.MemoryReady(counts.documents, counts.passages, counts.embedder, warnings)
 
     def _close(self) -> None:
+        self._reader.close()
         if self._memory is not None:
             self._memory.close()
 
@@ -199,6 +204,7 @@ class MemoryChild:
             request.origin,
             lambda p: context.event(IngestProgress(request.job, p.phase, p.done, p.total)),
             context.cancelled,
+            request.password,
         )
         if context.cancelled():
             raise CallCancelled
@@ -211,6 +217,7 @@ class MemoryChild:
             passages=report.passages,
             already_known=report.already_known,
             warnings=report.warnings,
+            replaced=tuple(DocumentId(source) for source in report.replaced),
             confidence=report.confidence,
         )
 
@@ -224,6 +231,9 @@ class MemoryChild:
 
     def _forget(self, request: wire.ForgetRequest, _context: Context) -> int:
         return self._ready().forget(types.SourceId(request.source_id), tuple(request.messages))
+
+    def _forget_path(self, request: ForgetPath, _context: Context) -> tuple[DocumentId, ...]:
+        return tuple(DocumentId(source) for source in self._ready().forget_path(request.origin))
 
 
 def _passage(hit: types.Hit, label: str) -> wire.Passage:
@@ -243,12 +253,15 @@ def _passage(hit: types.Hit, label: str) -> wire.Passage:
         message=None if p.place.message is None else MessageId(p.place.message),
         role=p.role,
         confidence=p.confidence,
+        heading=p.place.heading,
+        also=p.source.also,
     )
 
 
 def _unpassage(p: wire.Passage) -> types.Passage:
-    source = types.Source(types.SourceId(p.source_id), types.SourceKind(p.source_kind.value), p.title, p.path or "")
-    place = types.Place(p.page, p.line, p.message)
+    kind = types.SourceKind(p.source_kind.value)
+    source = types.Source(types.SourceId(p.source_id), kind, p.title, p.path or "", p.also)
+    place = types.Place(p.page, p.line, p.message, heading=p.heading)
     return types.Passage(types.PassageId(p.id), source, place, 0, p.time, p.text, p.role, p.confidence)
 
 

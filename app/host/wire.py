@@ -275,18 +275,23 @@ class Passage:
     role: str | None = None
     confidence: float | None = None
     """How sure OCR was of the page, 0..100; None for text that was read as text."""
+    heading: str = ""
+    also: tuple[str, ...] = ()
+    """Other paths at which the same file was given."""
 
     def place(self) -> str:
         """Where it stands, for people: "report.pdf, page 2 (OCR, 91 % sure)" or "chat Trip, 3 Nov 14:02"."""
         return self._stands() + (f" (OCR, {self.confidence:.0f} % sure)" if self.confidence is not None else "")
 
     def _stands(self) -> str:
+        if self.source_kind is not SourceKind.DOCUMENT:
+            when = strftime("%Y-%m-%d %H:%M", localtime(self.time))
+            return f"chat {self.title or 'untitled'}, {when}"
+        file = f"{self.title} (also {', '.join(self.also)})" if self.also else self.title
         if self.page is not None:
-            return f"{self.title}, page {self.page}"
-        if self.source_kind is SourceKind.DOCUMENT:
-            return f"{self.title}, line {self.line}" if self.line is not None else self.title
-        when = strftime("%Y-%m-%d %H:%M", localtime(self.time))
-        return f"chat {self.title or 'untitled'}, {when}"
+            return f"{file}, page {self.page}"
+        under = f"{file}, {self.heading}" if self.heading else file
+        return f"{under}, line {self.line}" if self.line is not None else under
 
 
 @dataclass(frozen=True, slots=True)

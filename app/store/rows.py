@@ -91,6 +91,9 @@ def passages_from_json(text: str) -> tuple[Passage, ...]:
     known = {field.name for field in dataclasses.fields(Passage)}
     found: list[dict[str, Any]] = json.loads(text)
     return tuple(
-        Passage(**{k: v for k, v in item.items() if k in known} | {"source_kind": SourceKind(item["source_kind"])})
+        Passage(
+            **{k: v for k, v in item.items() if k in known}
+            | {"source_kind": SourceKind(item["source_kind"]), "also": tuple(item.get("also", ()))}
+        )
         for item in found
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,7 +26,9 @@ from memory.ingest.clean import clean
 from memory.ingest.extract import Extract, Job, Reader
 from memory.ingest.reading import OcrError
 from memory.ingest.sniff import Kind, check, kind_of
-from memory.types import IngestError, NoTextError, UnsupportedFileError
+from memory.types import DamagedFileError, IngestError, NoTextError, UnsupportedFileError
+
+_log = logging.getLogger(__name__)
 
 _BETWEEN = 2
 """Characters that stand for the gap between two sections of one file's text."""
@@ -38,8 +41,15 @@ def read_file(job: Job) -> Extract:
         extract = READERS[kind_of(job.path, job.name)](job)
     except OcrError as error:
         raise UnsupportedFileError(f"{job.name} was not read. {error}") from error
+    except IngestError:
+        raise
+    except MemoryError as error:
+        raise UnsupportedFileError(f"{job.name} needs more memory than a file may take: split it.") from error
     except OSError as error:
         raise IngestError(f"{job.name} cannot be read ({error.strerror or error}): check its permissions.") from error
+    except Exception as error:  # parsers meet a broken or hostile file with errors of every kind
+        _log.warning("a reader stumbled over %s", job.path, exc_info=True)
+        raise DamagedFileError(f"{job.name} is damaged ({type(error).__name__}): save it again.") from error
     sections = tuple(_placed(extract.sections))
     if not sections:
         raise NoTextError(" ".join((f"{job.name} has no text to read.", *extract.warnings[:1])))

@@ -54,7 +54,9 @@ def test_ingest_search_and_reingest(memory: Memory, ingest: Ingest, tmp_path: Pa
     assert again.already_known
     assert again.source.id == report.source.id
     assert memory.counts().passages == 1
-    assert [row.source.title for row in memory.documents()] == ["copy.md"]
+    assert [row.source.title for row in memory.documents()] == ["pump.md"]
+    (both,) = [hit.passage.source for hit in memory.search("pump serial")]
+    assert (both.origin, both.also) == (str(file), (str(copy),))
     assert memory.counts().unindexed == 0
 
 

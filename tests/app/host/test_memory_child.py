@@ -31,7 +31,7 @@ def opening(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> tuple[o
     """What came of opening a memory and of a search that was asked meanwhile."""
     asked, may_open = threading.Event(), threading.Event()
 
-    def open_slowly(*_: object) -> Opened:
+    def open_slowly(*_: object, **_named: object) -> Opened:
         may_open.wait()
         if error is not None:
             raise error
