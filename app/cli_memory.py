@@ -77,6 +77,15 @@ def forget(
 
 
 @memory.command()
+def digest(context: typer.Context, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Have the model sum up now what it would sum up in the background."""
+    from app.commands.inventory import digest as work
+    from app.commands.session import run
+
+    raise typer.Exit(run(lambda: work(settings_of(context), json=as_json, quiet=quiet)))
+
+
+@memory.command()
 def rebuild(context: typer.Context, quiet: Quiet = False) -> None:
     """Make the indexes anew from the stored text."""
     from app.commands.inventory import rebuild as work

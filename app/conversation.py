@@ -23,27 +23,16 @@ from app.events import (
 )
 from app.host import wire
 from app.host.host import Host
-from app.host.sampling import FinishReason, Sampling
+from app.host.sampling import FinishReason
 from app.host.stream import ChildDiedError, HostError, Stream
 from app.ids import ChatId, DocumentId
 from app.store.store import Store, StoreError
 from app.store.types import Figures, Message, MessageStatus
+from app.turn_options import TurnOptions
 
 JOURNAL_SECONDS = 0.2
 """What is on the screen is on the disk within a quarter of a second (design.md 4.2)."""
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class TurnOptions:
-    """How turns are answered. `recall_tokens`, the most that is recalled for one, may be less where little of the
-    window is left (`wire.most_recalled`); 0 switches recall off."""
-
-    model: str
-    system: str
-    sampling: Sampling
-    recall_tokens: int
-    tokenizer_file: str
 
 
 class Conversation:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.conversation import TurnOptions
+from app.digester import Digester
 from app.drop.stage import unstage
 from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Part, Severity
 from app.host.documents import DocumentInfo
@@ -17,14 +17,16 @@ from app.host.wire import Passage, SearchRequest, SearchResult, SourceKind, Wind
 from app.ids import ChatId, MessageId, new_chat_id
 from app.indexer import Indexer
 from app.memory_access import MemoryAccess
+from app.option_kinds import Switch
 from app.outgoing import Outgoing, OutgoingQueues
 from app.pasted import read_pasted, staged
 from app.paths import Paths
 from app.ports import ChatView, DeskError, Dropped
-from app.settings import Settings, Switch
+from app.settings import Settings
 from app.startup import Startup
 from app.store.store import Owner, Store, StoreError, acquire_owner
 from app.store.types import Attachment, Chat, Message
+from app.turn_options import TurnOptions, turn_options
 from app.turns import Turns
 from app.words import words_in_chats
 
@@ -48,6 +50,7 @@ class Desk:
         self._owner: Owner | None = None
         self._unsaved: dict[ChatId, Chat] = {}
         self._turns_: Turns | None = None
+        self.digester = Digester(self._startup.host, self._emit)
         self._background: set[asyncio.Task[Any]] = set()
         self._model_task: asyncio.Task[None] | None = None
         self._memory_task: asyncio.Task[None] | None = None
@@ -64,6 +67,8 @@ class Desk:
         await self.own()
         self.start_model()
         self.start_memory()
+        if self._settings.digests is Switch.ON and self._owner is not None:
+            self.digester.start()
 
     async def open(self) -> None:
         """Open the store; no model is touched and nothing is changed. Raises DeskError."""
@@ -115,6 +120,7 @@ class Desk:
 
     async def close(self) -> None:
         """Stop answers (partials are kept), end the children, close the store."""
+        await self.digester.stop()
         if self._turns_ is not None:
             await self._turns_.close()
         for task in self._background:
@@ -292,16 +298,8 @@ class Desk:
 
     def turn_options(self) -> TurnOptions:
         """How to answer, once the model is up."""
-        s = self._settings
         engine = self._startup.state(Part.MODEL).engine
-        quota = engine.quota_tokens if engine is not None else s.window_tokens
-        return TurnOptions(
-            model=engine.model_name if engine is not None else s.model,
-            system=s.system_text(),
-            sampling=s.sampling(),
-            recall_tokens=int(quota * s.recall_share) if s.recall is Switch.ON else 0,
-            tokenizer_file=str(self._startup.tokenizer_file),
-        )
+        return turn_options(self._settings, engine, self._startup.tokenizer_file)
 
     # --- files and memory ---
 
@@ -386,7 +384,7 @@ class Desk:
     def _emit(self, event: Event) -> None:
         if isinstance(event, ModelState) and event.part == Part.MEMORY and event.phase is ModelPhase.FAILED:
             self._indexer.fail_waiting(event.text)
-        for listener in self._listeners:
+        for listener in (self.digester.hear, *self._listeners):
             listener(event)
 
 

@@ -166,8 +166,16 @@ class ChatsChanged:
     """A chat was made, renamed, forked or deleted."""
 
 
+@dataclass(frozen=True, slots=True)
+class SummingUp:
+    """The model sums up, in the background, what left the window of a chat with this title; None: it is over."""
+
+    title: str | None
+
+
 Event = (
     Notice
+    | SummingUp
     | ModelState
     | MessageAdded
     | QueueChanged

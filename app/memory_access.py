@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from app.digester import Digester
 from app.drop.stage import unstage, unstage_content
+from app.host.digests import KeptDigest
 from app.host.documents import DocumentInfo
 from app.host.host import Host
 from app.host.inspection import MemorySize, SourceInfo, Why, WhyRequest
@@ -84,6 +86,12 @@ class MemoryAccess:
                 async for event in stream:
                     if isinstance(event, LoadProgress):
                         yield event
+
+    async def digests(self, digester: Digester) -> AsyncIterator[KeptDigest]:
+        """Have everything summed up that has left the windows, one digest after the other."""
+        with _told():
+            while (kept := await digester.next()) is not None:
+                yield kept
 
     async def find_chat(self, given: str) -> Chat | None:
         """The chat that a person means by an id, a part of it, or a title."""

@@ -5,19 +5,17 @@ From this come the settings file, the environment variables, the command line's 
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
 from app.errors import PersonError
 from app.host.sampling import Constraint, Sampling
 from app.models.kv_format import KvFormat
+from app.option_kinds import KV_FORMAT, POLICY, SWITCH, TEXT, TEXTS, Kind, Switch, matching, number, one_of, whole
 from app.policy import EXPLAINED, Policy
 
 ENV_PREFIX = "AIOS_CHAT_"
@@ -33,21 +31,6 @@ class SettingsError(PersonError):
     exit_code = 2
 
 
-class Switch(StrEnum):
-    """What an option that is on or off says."""
-
-    ON = "on"
-    OFF = "off"
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of value: what is allowed, in words, and how a raw value becomes one (else ValueError)."""
-
-    allowed: str
-    read: Callable[[object], object]
-
-
 @dataclass(frozen=True, slots=True)
 class Option:
     """One declared option."""
@@ -59,81 +42,6 @@ class Option:
     """The default in words."""
     env: str
     read: Callable[[object], object]
-
-
-def _text(raw: object) -> object:
-    if not isinstance(raw, str) or not raw.strip():
-        raise ValueError
-    return raw
-
-
-def _matching(pattern: str, allowed: str) -> Kind:
-    def read(raw: object) -> object:
-        if not isinstance(raw, str) or not re.fullmatch(pattern, raw):
-            raise ValueError
-        return raw
-
-    return Kind(allowed, read)
-
-
-def _whole(low: int, high: int | None = None) -> Kind:
-    def read(raw: object) -> object:
-        if isinstance(raw, bool) or not isinstance(raw, int | str):
-            raise ValueError
-        value = int(raw)
-        if value < low or (high is not None and value > high):
-            raise ValueError
-        return value
-
-    return Kind(
-        f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}",
-        read,
-    )
-
-
-def _number(low: float, high: float) -> Kind:
-    def read(raw: object) -> object:
-        if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-            raise ValueError
-        value = float(raw)
-        if math.isnan(value) or not low <= value <= high:
-            raise ValueError
-        return value
-
-    return Kind(f"a number from {low:g} to {high:g}", read)
-
-
-def _one_of(values: tuple[int, ...]) -> Kind:
-    def read(raw: object) -> object:
-        if isinstance(raw, bool) or not isinstance(raw, int | str) or int(raw) not in values:
-            raise ValueError
-        return int(raw)
-
-    return Kind("one of " + ", ".join(map(str, values)), read)
-
-
-def _member(of: type[StrEnum]) -> Kind:
-    return Kind("one of " + ", ".join(of), lambda raw: of(str(raw).lower()))
-
-
-def _switch(raw: object) -> object:
-    if isinstance(raw, bool):
-        return Switch.ON if raw else Switch.OFF
-    return Switch(str(raw).lower())
-
-
-def _texts(raw: object) -> object:
-    texts = [raw] if isinstance(raw, str) else raw
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text for text in texts):
-        raise ValueError
-    return tuple(texts)
-
-
-TEXT = Kind("a text that is not empty", _text)
-TEXTS = Kind("a text that is not empty, or a list of such texts", _texts)
-SWITCH = Kind("on or off", _switch)
-KV_FORMAT = _member(KvFormat)
-POLICY = _member(Policy)
 
 
 def _option(default: object, kind: Kind, help: str, *, shown: str = "") -> Any:  # noqa: A002
@@ -170,16 +78,16 @@ class Settings:
     model: str = _option("starter", TEXT, 'The model: "starter", a GGUF file, a model folder or a hub id.')
     weights: str = _option(
         "auto",
-        _matching(r"auto|full|int8|int4", "auto, full, int8 or int4"),
+        matching(r"auto|full|int8|int4", "auto, full, int8 or int4"),
         "How the model's weights are held: auto as its file holds them where the kernels read that (Q4_1 or Q8_0), "
         "full as it runs, or quantised to 8 or 4 bits when it is loaded.",
     )
     window_tokens: int = _option(
         2048,
-        _whole(256),
+        whole(256),
         "The quota of one chat's window in tokens; rounded down to whole pages.",
     )
-    page_size: int = _option(32, _one_of((16, 32, 64, 128, 256)), "Tokens in one page of the window.")
+    page_size: int = _option(32, one_of((16, 32, 64, 128, 256)), "Tokens in one page of the window.")
     kv_format: KvFormat = _option(  # noqa: RUF009 - it returns a field
         KvFormat.AUTO,
         KV_FORMAT,
@@ -187,52 +95,52 @@ class Settings:
         "memory, each less exactly than the one before (docs/kv-formats.md).",
     )
     policy: Policy = _option(Policy.ROUND_ROBIN, POLICY, EXPLAINED)  # noqa: RUF009 - it returns a field
-    sessions: int = _option(2, _whole(1, 64), "Chats that keep a window at the same time.")
+    sessions: int = _option(2, whole(1, 64), "Chats that keep a window at the same time.")
     host_mib: int = _option(
         256,
-        _whole(0, 1 << 20),
+        whole(0, 1 << 20),
         "MiB of ordinary memory for pages that left a window, so that forks, edits and chats that wait need not be "
         "computed again; 0 switches this off.",
     )
     guess_tokens: int = _option(
         8,
-        _whole(0, 64),
+        whole(0, 64),
         "Tokens guessed ahead from what was said before; answers stay the same, and quotes come faster; 0 for none.",
     )
     device: str = _option(
-        "auto", _matching(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N"), "Where the model runs."
+        "auto", matching(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N"), "Where the model runs."
     )
     threads: int = _option(
         default_threads,
-        _whole(1, 1024),
+        whole(1, 1024),
         "Processor threads for the model.",
         shown="the physical cores less one",
     )
     temperature: float = _option(
         0.2,
-        _number(0, 2),
+        number(0, 2),
         "How freely words are chosen; 0 always takes the likeliest. Small models need it low.",
     )
-    top_k: int = _option(40, _whole(0), "Choose among the k likeliest tokens only; 0 switches this off.")
+    top_k: int = _option(40, whole(0), "Choose among the k likeliest tokens only; 0 switches this off.")
     top_p: float = _option(
         0.95,
-        _number(0.01, 1),
+        number(0.01, 1),
         "Choose among the likeliest tokens of this total probability; 1 switches this off.",
     )
     min_p: float = _option(
         0.0,
-        _number(0, 0.99),
+        number(0, 0.99),
         "Choose among tokens at least this many times as likely as the likeliest only; 0 switches this off.",
     )
     # Off: of six facts in its prompt the starter model quotes six at 1, five at 1.05, four at 1.1 and none at 1.2.
     repetition_penalty: float = _option(
-        1.0, _number(0.1, 10), "How much less likely a token is that was said before; 1 switches this off."
+        1.0, number(0.1, 10), "How much less likely a token is that was said before; 1 switches this off."
     )
-    presence_penalty: float = _option(0.0, _number(-2, 2), "Taken off the score of tokens that were said before.")
+    presence_penalty: float = _option(0.0, number(-2, 2), "Taken off the score of tokens that were said before.")
     frequency_penalty: float = _option(
-        0.0, _number(-2, 2), "Taken off the score of a token for each time that it was said before."
+        0.0, number(-2, 2), "Taken off the score of a token for each time that it was said before."
     )
-    penalty_tokens: int = _option(256, _whole(1, 1_000_000), "How many of the chat's last tokens the penalties see.")
+    penalty_tokens: int = _option(256, whole(1, 1_000_000), "How many of the chat's last tokens the penalties see.")
     stop: tuple[str, ...] = _option((), TEXTS, "Texts at which an answer ends, before them.", shown="none")
     banned: tuple[str, ...] = _option((), TEXTS, "Texts that no answer may contain, in any letter case.", shown="none")
     end_loops: Switch = _option(  # noqa: RUF009 - it returns a field
@@ -242,29 +150,34 @@ class Settings:
         Switch.OFF, SWITCH, "Let a model that can think before it answers do so; it costs tokens of the answer."
     )
     seed: int | None = _option(
-        None, _whole(0, 2**63 - 1), "The same seed gives the same answer.", shown="a new one each time"
+        None, whole(0, 2**63 - 1), "The same seed gives the same answer.", shown="a new one each time"
     )
-    max_tokens: int = _option(400, _whole(1, 1_000_000), "The longest answer, in tokens.")
+    max_tokens: int = _option(400, whole(1, 1_000_000), "The longest answer, in tokens.")
     recall: Switch = _option(  # noqa: RUF009 - it returns a field
         Switch.ON,
         SWITCH,
         "Read evicted turns and files back from the memory when they are needed.",
     )
     recall_share: float = _option(
-        0.3, _number(0.05, 0.5), "The largest part of the window for recalled text; at most half of what pins leave."
+        0.3, number(0.05, 0.5), "The largest part of the window for recalled text; at most half of what pins leave."
+    )
+    digests: Switch = _option(  # noqa: RUF009 - it returns a field
+        Switch.ON,
+        SWITCH,
+        "Have the model sum up what left the window, in the background while nothing is asked.",
     )
     system_prompt: str | None = _option(
         None, TEXT, "What the model is told before every chat.", shown="the prompt that ships with aios-chat"
     )
     ocr_languages: str = _option(
         "eng",
-        _matching(
+        matching(
             r"[A-Za-z0-9_/-]+(\+[A-Za-z0-9_/-]+)*",
             "Tesseract language names joined by +, such as eng+chi_sim",
         ),
         "Languages to look for in images and scanned pages.",
     )
-    theme: str = _option("textual-dark", _matching(r"[A-Za-z0-9_-]+", "the name of a theme"), "The screen's colours.")
+    theme: str = _option("textual-dark", matching(r"[A-Za-z0-9_-]+", "the name of a theme"), "The screen's colours.")
     notices: tuple[str, ...] = ()
     """What was adjusted or not understood while loading, one sentence each."""
     constraint: Constraint | None = None

@@ -15,8 +15,9 @@ from app.models.errors import ModelError
 from app.models.fetch import FetchPhase, FetchProgress, fetch
 from app.models.manifest import embedder
 from app.models.resolve import ShippedModel, choose, resolve
+from app.option_kinds import Switch
 from app.paths import Paths
-from app.settings import Settings, Switch
+from app.settings import Settings
 
 SETTLED = (ModelPhase.READY, ModelPhase.FAILED)
 _PARTS = {"engine": Part.MODEL, "memory": Part.MEMORY}

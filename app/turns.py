@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from app.conversation import Conversation, TurnOptions
+from app.conversation import Conversation
 from app.events import ChatsChanged, Listener, MessageAdded, Notice, QueueChanged, Severity, TurnsOver
 from app.host.host import Host
 from app.host.stream import HostError
@@ -18,6 +18,7 @@ from app.pinning import Pinning
 from app.ports import DeskError
 from app.store.store import Store, StoreError
 from app.store.types import Message
+from app.turn_options import TurnOptions
 
 CLOSE_SECONDS = 5.0
 """How long a stopped answer may take to end: a prefill chunk and a commit."""

@@ -114,6 +114,12 @@ def between(db: PassageDb, first: float, end: float) -> list[Passage]:
     return sorted(found, key=lambda passage: -passage.time)
 
 
+def makers(db: PassageDb) -> list[tuple[str, int]]:
+    """Who wrote digests, and how many each; who wrote most comes first."""
+    rows = db.rows("SELECT maker, count(*) FROM digests GROUP BY maker ORDER BY 2 DESC, 1")
+    return [(str(maker), int(str(count))) for maker, count in rows]
+
+
 def _of_chat(db: PassageDb, source: Source, visible: frozenset[str], today: str) -> Segment | None:
     out: list[_Said] = []
     for said in _undigested(db, source.id):

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from memory import inventory
 from memory.chunking import Chunk, Chunker, Section
-from memory.digest import Kept, Segment, covering, keep, next_segment
+from memory.digest import Kept, Segment, covering, keep, makers, next_segment
 from memory.embed import Embedder
 from memory.ingest.extract import Extract, Job, Reader
 from memory.ingest.readers import read_file
@@ -233,6 +233,10 @@ class Memory:
     def keep_digest(self, chat: SourceId, messages: Sequence[str], summary: str, maker: str) -> Kept | None:
         """Store the digest of a segment; see `digest.keep`."""
         return keep(self._store, chat, messages, summary, maker)
+
+    def digest_makers(self) -> list[tuple[str, int]]:
+        """Who wrote digests, and how many each."""
+        return makers(self._store.passages)
 
     # --- the rest -------------------------------------------------------------------------------------------
 

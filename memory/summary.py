@@ -92,6 +92,8 @@ def fault(summary: str, turns: Sequence[Turn]) -> str:
         return "it names a number that nobody said"
     if not _names(text) <= {fold(word) for word in _WORD.findall(talk)}:
         return "it names something that nobody named"
+    if not _joined(text, turns):
+        return "it joins what nobody said together"
     if any(_copied(words, tokens(turn.text)) for turn in turns):
         return "it is a line of the talk"
     return ""
@@ -131,6 +133,20 @@ def _names(text: str) -> set[str]:
     for sentence in _SENTENCE.findall(text):
         found.update(fold(word) for word in _WORD.findall(sentence)[1:] if word[0].isupper() and len(word) > 1)
     return {name.removesuffix("'s").removesuffix("’s") for name in found if stem(name) not in _REPORTING}
+
+
+def _joined(text: str, turns: Sequence[Turn]) -> bool:
+    """Whether every number and name stands beside a word that it stands with in the talk. A small model gives one thing
+    the number of another: "the code of a spider's life, which is 4719"."""
+    told = set(content_terms(text)) - _REPORTING
+    words = [term for term in tokens(text) if term in told]
+    marks = {term for name in (*_names(text), *_NUMBER.findall(text)) for term in tokens(name)}
+    said = [set(tokens(turn.text)) for turn in turns]
+    for at, term in enumerate(words):
+        beside = [*words[max(0, at - 1) : at], *words[at + 1 : at + 2]]
+        if term in marks and beside and not any(term in turn and other in turn for turn in said for other in beside):
+            return False
+    return True
 
 
 def _copied(words: Sequence[str], line: Sequence[str]) -> bool:

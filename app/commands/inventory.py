@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from app.commands.session import Progress, as_json, counted, opened
 from app.desk import Desk
+from app.host.digests import KeptDigest
 from app.host.inspection import Leg, SourceInfo, Why
 from app.host.wire import Passage, SourceKind
 from app.settings import Settings
@@ -102,6 +103,27 @@ async def rebuild(settings: Settings, *, quiet: bool) -> int:
     return 0
 
 
+async def digest(settings: Settings, *, json: bool, quiet: bool) -> int:
+    """Have the model sum up all that no digest sums up yet; nothing is in a window then. Raises DeskError."""
+    progress = Progress(quiet or json)
+    done: list[KeptDigest] = []
+    async with with_memory(settings, progress) as desk:
+        await desk.indexed()
+        desk.start_model()
+        await desk.model_up()
+        async for kept in desk.memory.digests(desk.digester):
+            done.append(kept)
+            progress.show(f"{counted(len(done), 'digest')}")
+            if not json and not quiet:
+                progress.clear()
+                print(f"by {kept.maker}{f' (the model: {kept.refused})' if kept.refused else ''}: {_short(kept.text)}")
+    if json:
+        print(as_json(done))
+    elif not quiet:
+        print(f"{counted(len(done), 'digest')} made")
+    return 0
+
+
 async def export(settings: Settings, *, kind: SourceKind | None, json: bool) -> int:
     """Print every passage: JSON lines, or Markdown with a heading for each source."""
     async with with_memory(settings, Progress(True)) as desk:
@@ -139,6 +161,8 @@ async def stats(settings: Settings, *, json: bool) -> int:
         print(as_json(size))
         return 0
     print(f"{counted(size.chats, 'chat')}, {counted(size.documents, 'document')}, {counted(size.passages, 'passage')}")
+    if size.digests:
+        print("summed up: " + ", ".join(f"{counted(made.count, 'digest')} by {made.maker}" for made in size.digests))
     for part in size.sizes:
         print(f"{part.part}: {part.bytes / 1e6:,.1f} MB")
     print(f"embedder: {size.embedder}; {counted(size.unindexed, 'passage')} without a vector yet")

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.host import wire
+from app.host.digests import SummariseRequest
 from app.host.frames import Call, CallId, Result, Stop
-from app.host.sampling import FinishReason, JsonSchema, Regex, Sampling
+from app.host.sampling import JsonSchema, Regex, Sampling
 from app.host.serve import Channel
 from app.host.sessions import SessionBook
+from app.host.summaries import Summaries, finished
 from app.ids import ChatId, MessageId
 from app.paths import write_atomically
 from engine import events
@@ -61,11 +63,12 @@ class EngineChild:
         self._book: SessionBook | None = None
         self._running: dict[SessionId, _Running] = {}
         self._reading: dict[SessionId, _Reading] = {}
+        self._summaries = Summaries(channel)
 
     def run(self) -> None:
         """Until told to stop."""
         while True:
-            envelope = self._channel.receive(timeout=0 if self._running or self._reading else None)
+            envelope = self._channel.receive(timeout=0 if self._running or self._reading or self._summaries else None)
             if isinstance(envelope, Stop):
                 return
             if isinstance(envelope, Call):
@@ -84,6 +87,8 @@ class EngineChild:
                     self._channel.send(Result(call.id, self._prepare(request)))
                 case wire.ReadRequest() as request:
                     self._read(call.id, request)
+                case SummariseRequest() as request:
+                    self._summaries.begin(self._ready()[0], call.id, request)
                 case wire.WindowRequest(chat):
                     self._channel.send(Result(call.id, self._window(chat)))
                 case wire.CloseSession(chat):
@@ -193,6 +198,7 @@ class EngineChild:
             if self._channel.cancelled(reading.call):
                 engine.cancel(session)
                 self._end_reading(session, None)
+        self._summaries.cancel_unwanted(engine)
         try:
             happened = engine.step()
         except Exception as error:
@@ -203,10 +209,14 @@ class EngineChild:
                 self._channel.fail(running.call, error, (EngineError,))
             for reading in list(self._reading.values()):
                 self._close(reading.chat)
+            self._summaries.fail(engine, error)
             self._end_lost_readings()
             return
         for event in happened:
-            self._tell(event)
+            if event.session in self._summaries:
+                self._summaries.tell(engine, event)
+            else:
+                self._tell(event)
 
     def _tell(self, event: events.EngineEvent) -> None:
         if event.session not in self._running:
@@ -237,14 +247,7 @@ class EngineChild:
         book.answered(running.request.chat, running.request.answer)
         del self._running[event.session]
         self._send_window(running, True)
-        finished = wire.Finished(
-            FinishReason(event.reason.value),
-            event.prompt_tokens,
-            event.new_tokens,
-            event.prefill_seconds,
-            event.decode_seconds,
-        )
-        self._channel.send(Result(running.call, finished))
+        self._channel.send(Result(running.call, finished(event)))
 
     def _send_window(self, running: _Running, due: bool) -> None:
         if due:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from app.host import inspection, wire
+from app.host import digests, inspection, wire
 from app.host.documents import DocumentInfo, IngestRequest, ListDocuments
 from app.host.process import ChildExit, ChildProcess
 from app.host.stream import ChildDiedError, HostError, Stream
-from app.ids import ChatId
+from app.ids import ChatId, MessageId
 
 MOST_RESTARTS = 3
 """A child that dies more often than this in one run is left down: something is wrong that a restart won't mend."""
@@ -116,6 +116,20 @@ class Host:
         """Every ingested document."""
         rows: tuple[DocumentInfo, ...] = await self.memory.call(ListDocuments())
         return rows
+
+    async def next_segment(self, visible: Sequence[MessageId]) -> digests.Segment | None:
+        """Turns that the memory wants summed up next; None when there are none."""
+        segment: digests.Segment | None = await self.memory.call(digests.NextSegment(tuple(visible)))
+        return segment
+
+    def summarise(self, request: digests.SummariseRequest) -> Stream:
+        """Have the engine sum up a talk in the background; yields Delta, Finished last."""
+        return self.engine.stream(request)
+
+    async def keep_digest(self, request: digests.KeepDigest) -> digests.KeptDigest | None:
+        """Store a digest; None when what it sums up was forgotten meanwhile."""
+        kept: digests.KeptDigest | None = await self.memory.call(request)
+        return kept
 
     async def sources(self) -> Sequence[inspection.SourceInfo]:
         """Everything the memory holds, by source."""

@@ -54,9 +54,17 @@ class PartSize:
 
 
 @dataclass(frozen=True, slots=True)
+class DigestCount:
+    """How many digests a model wrote, or "extract": those in the words of the talk."""
+
+    maker: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemorySize:
-    """What the memory holds. `unindexed` passages are found by their words only; `problem` says why, when there is
-    something wrong."""
+    """What the memory holds; digests are among the passages. `unindexed` passages are found by their words only;
+    `problem` says why, when there is something wrong."""
 
     documents: int
     chats: int
@@ -65,6 +73,7 @@ class MemorySize:
     embedder: str
     problem: str
     sizes: tuple[PartSize, ...]
+    digests: tuple[DigestCount, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ import threading
 import time
 from pathlib import Path
 
-from app.host import inspection, wire
+from app.host import digests, inspection, wire
 from app.host.apart import ApartReader
 from app.host.documents import DocumentInfo, ForgetPath, Ingested, IngestProgress, IngestRequest, ListDocuments
 from app.host.serve import CallCancelled, Channel, Context, serve
-from app.ids import DocumentId, MessageId
+from app.ids import ChatId, DocumentId, MessageId
 from memory import types
 from memory.memory import Memory
+from memory.summary import MOST_SUMMARY_TOKENS
 
 NICENESS = 10
 """Reading files yields to the screen and to the engine."""
@@ -38,6 +39,7 @@ class MemoryChild:
                 wire.CiteRequest: self._cite,
                 wire.SearchRequest: self._search,
                 ListDocuments: self._documents,
+                digests.NextSegment: self._next_segment,
                 inspection.ListSources: self._sources,
                 inspection.ListPassages: self._passages,
                 inspection.MeasureMemory: self._measure,
@@ -49,6 +51,7 @@ class MemoryChild:
                 wire.ForgetRequest: self._forget,
                 ForgetPath: self._forget_path,
                 inspection.Rebuild: self._rebuild,
+                digests.KeepDigest: self._keep_digest,
             },
             expected=(types.RecallError,),
             on_stop=self._close,
@@ -135,6 +138,19 @@ class MemoryChild:
             for row in self._ready().documents()
         )
 
+    def _next_segment(self, request: digests.NextSegment, _context: Context) -> digests.Segment | None:
+        found = self._ready().next_segment(request.visible)
+        if found is None:
+            return None
+        messages = tuple(MessageId(message) for message in found.messages)
+        source = found.source
+        return digests.Segment(ChatId(source.id), source.title, messages, found.question, MOST_SUMMARY_TOKENS)
+
+    def _keep_digest(self, request: digests.KeepDigest, _context: Context) -> digests.KeptDigest | None:
+        memory, chat = self._ready(), types.SourceId(request.chat)
+        kept = memory.keep_digest(chat, request.messages, request.summary, request.maker)
+        return None if kept is None else digests.KeptDigest(kept.text, kept.maker, kept.refused)
+
     def _sources(self, _request: inspection.ListSources, _context: Context) -> tuple[inspection.SourceInfo, ...]:
         return tuple(
             inspection.SourceInfo(
@@ -171,6 +187,7 @@ class MemoryChild:
             embedder=counts.embedder,
             problem=counts.problem,
             sizes=tuple(inspection.PartSize(size.part, size.bytes) for size in memory.sizes()),
+            digests=tuple(inspection.DigestCount(maker, count) for maker, count in memory.digest_makers()),
         )
 
     def _why(self, request: inspection.WhyRequest, _context: Context) -> inspection.Why:
@@ -252,6 +269,8 @@ def _passage(hit: types.Hit, label: str) -> wire.Passage:
         line=p.place.line,
         message=None if p.place.message is None else MessageId(p.place.message),
         role=p.role,
+        turns=tuple(MessageId(turn) for turn in p.turns),
+        maker=p.maker,
         confidence=p.confidence,
         heading=p.place.heading,
         also=p.source.also,

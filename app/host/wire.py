@@ -278,6 +278,9 @@ class Passage:
     heading: str = ""
     also: tuple[str, ...] = ()
     """Other paths at which the same file was given."""
+    turns: tuple[MessageId, ...] = ()
+    """What a digest sums up: a passage with the role "digest", that `maker` wrote."""
+    maker: str = ""
 
     def place(self) -> str:
         """Where it stands, for people: "report.pdf, page 2 (OCR, 91 % sure)" or "chat Trip, 3 Nov 14:02"."""
@@ -286,7 +289,8 @@ class Passage:
     def _stands(self) -> str:
         if self.source_kind is not SourceKind.DOCUMENT:
             when = strftime("%Y-%m-%d %H:%M", localtime(self.time))
-            return f"chat {self.title or 'untitled'}, {when}"
+            what = f"summary by {self.maker} of chat" if self.turns else "chat"
+            return f"{what} {self.title or 'untitled'}, {when}"
         file = f"{self.title} (also {', '.join(self.also)})" if self.also else self.title
         if self.page is not None:
             return f"{file}, page {self.page}"

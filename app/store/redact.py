@@ -44,6 +44,8 @@ def redact(connection: sqlite3.Connection, gone: Set[str], sources: Set[str]) ->
         WHERE passages <> '[]' AND EXISTS (
             SELECT 1 FROM json_each(messages.passages) AS p
             WHERE json_extract(p.value, '$.message') IN (SELECT value FROM json_each(:gone))
+            OR EXISTS (SELECT 1 FROM json_each(p.value, '$.turns') AS t WHERE t.value IN
+                (SELECT value FROM json_each(:gone)))
             OR json_extract(p.value, '$.source_id') IN (SELECT value FROM json_each(:sources))
         )
         """,
@@ -52,7 +54,8 @@ def redact(connection: sqlite3.Connection, gone: Set[str], sources: Set[str]) ->
     for id_, text, block in touched:
         kept = []
         for passage in rows.passages_from_json(text):
-            if passage.message not in gone and passage.source_id not in sources:
+            words_of = {passage.message, *passage.turns}
+            if words_of.isdisjoint(gone) and passage.source_id not in sources:
                 kept.append(passage)
                 continue
             kept.append(dataclasses.replace(passage, text=DELETED))

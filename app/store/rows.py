@@ -93,7 +93,8 @@ def passages_from_json(text: str) -> tuple[Passage, ...]:
     return tuple(
         Passage(
             **{k: v for k, v in item.items() if k in known}
-            | {"source_kind": SourceKind(item["source_kind"]), "also": tuple(item.get("also", ()))}
+            | {"source_kind": SourceKind(item["source_kind"])}
+            | {name: tuple(item.get(name, ())) for name in ("also", "turns")}
         )
         for item in found
     )

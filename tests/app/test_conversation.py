@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.conversation import Conversation, TurnOptions, _status
+from app.conversation import Conversation, _status
 from app.events import AnswerDone, Event, MessageAdded, Notice, Severity
 from app.host import wire
 from app.host.sampling import FinishReason, Sampling
@@ -21,6 +21,7 @@ from app.ids import MessageId, new_chat_id
 from app.store.db import Database
 from app.store.store import Store, StoreError
 from app.store.types import MessageStatus
+from app.turn_options import TurnOptions
 from engine.events import FinishReason as EngineReason
 
 OPTIONS = TurnOptions("tiny", "s", Sampling(0.0, 0, 1.0, 1, 8), 200, "tokenizer.json")

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import settings as module
+from app.option_kinds import Switch
 from app.policy import Policy
-from app.settings import OPTIONS, Settings, SettingsError, Switch, default_threads, load_settings, overridden
+from app.settings import OPTIONS, Settings, SettingsError, default_threads, load_settings, overridden
 from engine.policy import Policy as EnginePolicy
 
 

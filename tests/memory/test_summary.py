@@ -29,6 +29,7 @@ HANGZHOU = (
         ("They decided to take pale green paint, Farrow number 57, for the kitchen.", "number"),
         ("They decided to paint the kitchen pale green and Peter will buy the litres.", "nobody named"),
         ("Two litres cover about 24 square metres.", "line of the talk"),
+        ("They decided to take wallpaper, which has steam 75, and the paint.", "joins"),
         ("paint " * 200, "long"),
     ],
 )

@@ -85,6 +85,8 @@ class ChatScreen(ChatLayout):
                     self._draw_unheard()
             case events.JobChanged(job):
                 self._show_job(job)
+            case events.SummingUp(title):
+                self.query_one(Activity).aside("" if title is None else f"summing up {one_line(title or 'a chat', 40)}")
             case events.ChatsChanged():
                 start(self, self.work.refresh_title(), "title", exclusive=True)
             case event if event.chat == chat:

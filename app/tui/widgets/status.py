@@ -113,11 +113,17 @@ class Activity(Static):
         super().__init__("", id=id)
         self.display = False
         self._answer = ""
+        self._aside = ""
         self._jobs: dict[str, str] = {}
 
     def answering(self, words: str) -> None:
         """What the answer is doing; "" when none is running."""
         self._answer = words
+        self._draw()
+
+    def aside(self, words: str) -> None:
+        """What the model does while nobody asks it; "" when it rests."""
+        self._aside = words
         self._draw()
 
     def job(self, job: IngestJob) -> None:
@@ -134,6 +140,6 @@ class Activity(Static):
         self._draw()
 
     def _draw(self) -> None:
-        words = [w for w in (self._answer, *self._jobs.values()) if w]
+        words = [w for w in (self._answer, self._aside, *self._jobs.values()) if w]
         self.display = bool(words)
         self.update(Content(f"  {GLYPHS.dot}  ".join(words)))

@@ -9,7 +9,7 @@ from scripted import ENGINE, ScriptedDesk, passage
 from textual import events as keys
 from textual.widgets import Markdown
 
-from app.events import JobPhase, ModelPhase, ModelState, Notice, Part, PromptProgress, Severity, TurnsOver
+from app.events import JobPhase, ModelPhase, ModelState, Notice, Part, PromptProgress, Severity, SummingUp, TurnsOver
 from app.ids import ChatId
 from app.store.types import MessageStatus
 from app.tui.screens.confirm import ConfirmScreen
@@ -386,3 +386,12 @@ async def test_a_chat_opened_with_a_queue_goes_on_with_it(desk):
         assert "and the gutter?" in p.text("#queue")
     async with person(desk, idle) as p:
         assert not p.said("resume", idle)
+
+
+async def test_what_the_model_sums_up_meanwhile_is_shown_while_it_does(desk):
+    async with person(desk) as p:
+        await p.until(lambda: p.screen.work.chat is not None)
+        desk.tell(SummingUp(f"Trip {NASTY}"))
+        await p.until(lambda: "summing up Trip [/b]" in p.text("#activity"))
+        desk.tell(SummingUp(None))
+        await p.until(lambda: not p.screen.query_one("#activity").display)
