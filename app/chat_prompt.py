@@ -14,6 +14,9 @@ from app.store.types import Message
 PATH_MESSAGES = 200
 """How much of a chat's path goes to the engine with a question: more than any window holds of it."""
 
+EARLIER_QUESTIONS = 12
+"""Questions that recall hears of with a new one."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
@@ -29,6 +32,13 @@ def chat_prompt(store: Store, chat: ChatId, pinned: Sequence[Message] | None = N
     pinned = store.pinned(chat) if pinned is None else pinned
     alone = [replace(message, block="") for message in pinned]
     return ChatPrompt(_read(store, store.path(chat, PATH_MESSAGES)), _read(store, alone))
+
+
+def asked_before(path: Sequence[Message], question: Message | None) -> tuple[str, ...]:
+    """The last questions of a chat's path, oldest first, without `question` itself: what recall must know for the
+    meaning of "it". The memory may not have read them yet."""
+    asked = [m.text for m in path if m.role is Role.USER and (question is None or m.id != question.id)]
+    return tuple(asked[-EARLIER_QUESTIONS:])
 
 
 def _read(store: Store, messages: Sequence[Message]) -> tuple[PromptMessage, ...]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from app.chat_prompt import ChatPrompt, chat_prompt
+from app.chat_prompt import ChatPrompt, asked_before, chat_prompt
 from app.events import (
     AnswerDelta,
     AnswerDone,
@@ -115,6 +115,7 @@ class Conversation:
             path=tuple(message.id for message in path),
             attached=tuple(documents),
             chat_documents=known,
+            earlier=asked_before(path, question),
             budget_tokens=min(options.recall_tokens, wire.most_recalled(prepared.ring_tokens)),
             tokenizer_file=options.tokenizer_file,
         )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from app.chat_prompt import asked_before
 from app.digester import Digester
 from app.drop.stage import unstage, unstage_content
 from app.host.digests import KeptDigest
@@ -73,6 +74,7 @@ class MemoryAccess:
             path=tuple(message.id for message in path),
             attached=(),
             chat_documents=known,
+            earlier=asked_before(path, None),
             budget_tokens=budget_tokens,
             tokenizer_file=tokenizer_file,
         )

@@ -181,7 +181,7 @@ class Memory:
     def remember(self, messages: Sequence[Message]) -> int:
         """Store chat messages; a message whose text has changed replaces its former self. Returns new
         passages."""
-        new = 0
+        new, unindexed = 0, list[PassageId]()
         for message in messages:
             source = Source(message.chat, SourceKind.CHAT, message.chat_title)
             ordinal = self._store.passages.next_ordinal(source.id)
@@ -199,8 +199,10 @@ class Memory:
                 self._store.forget([*stale, *covering(self._store.passages, [message.id])])
             added = self._store.put(source, message.time, passages)
             if added:
-                self._store.index([item.passage.id for item in passages])
+                unindexed += [item.passage.id for item in passages]
             new += added
+        # All at once: the embedder takes several for hardly more than one.
+        self._store.index(unindexed)
         return new
 
     # --- questions ------------------------------------------------------------------------------------------

@@ -119,7 +119,9 @@ class Decision:
     sources: tuple[SourceId, ...] = ()
     """The named or attached sources, when scope is FILE."""
     must: bool = False
-    """True when the question itself asks for stored things: inject the best even below the usual margin."""
+    """The question itself asks for stored things: the bar is low, and when nothing passes it the model is told so."""
+    own: bool = False
+    """The question speaks of the person's own things: the bar is lower than for the world's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,9 @@ class RecallRequest:
     """Documents dropped into this very message."""
     chat_documents: tuple[SourceId, ...] = ()
     """Documents dropped into this chat so far."""
+    earlier: tuple[str, ...] = ()
+    """What the person asked before in this chat, oldest first; when empty, the questions of `path` that the memory
+    holds already."""
     budget_tokens: int = 600
 
 

@@ -111,3 +111,8 @@ def unspaced_share(text: str) -> float:
     # Two characters make a Chinese word on average.
     total = characters / 2 + words
     return characters / 2 / total if total else 0.0
+
+
+def is_unspaced(term: str) -> bool:
+    """Whether an index term is of a script without spaces: a character or a bigram, and no word."""
+    return _UNSPACED_CHARACTER.match(term) is not None

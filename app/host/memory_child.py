@@ -107,6 +107,7 @@ class MemoryChild:
                 path=tuple(request.path),
                 attached=tuple(types.SourceId(d) for d in request.attached),
                 chat_documents=tuple(types.SourceId(d) for d in request.chat_documents),
+                earlier=tuple(request.earlier),
                 budget_tokens=request.budget_tokens,
             ),
             token_counter(request.tokenizer_file),

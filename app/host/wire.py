@@ -314,6 +314,8 @@ class RecallRequest:
     """Documents dropped into this message."""
     chat_documents: tuple[DocumentId, ...]
     """Documents dropped into this chat so far."""
+    earlier: tuple[str, ...]
+    """What the person asked before in this chat, oldest first."""
     budget_tokens: int
     tokenizer_file: str
 

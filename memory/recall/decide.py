@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from memory.recall import phrases
-from memory.recall.followup import search_query
+from memory.recall.followup import leans_back, search_query
 from memory.recall.talks import asks_for_talks
 from memory.types import Decision, RecallRequest, Scope, SourceId
 from memory.words import content_terms, fold
@@ -50,7 +50,7 @@ def decide(request: RecallRequest, known: Known) -> Decision:
         _about_files(request, known, question)
         or _needs_nothing(question)
         or _about_the_past(request, known, question)
-        or Decision(Scope.EVERYTHING, "searched in case something stored helps", question),
+        or _speculative(known, question),
         known,
     )
 
@@ -63,6 +63,33 @@ def _completed(decision: Decision, known: Known) -> Decision:
     if query == decision.query:
         return decision
     return replace(decision, query=query, reason=f"{decision.reason}; a follow-up, so with what was asked about before")
+
+
+def _speculative(known: Known, question: str) -> Decision:
+    own = is_own(question) or (leans_back(question) and any(is_own(asked) for asked in known.earlier[-1:]))
+    return Decision(Scope.EVERYTHING, "searched in case something stored helps", question, own=own)
+
+
+def is_own(question: str) -> bool:
+    """Whether a question speaks of the person's own things: "my locker", "our gig", "mum", 我的猫."""
+    return phrases.OWN.search(question) is not None
+
+
+def is_question(text: str) -> bool:
+    """Whether a text asks something."""
+    return phrases.ASKING.search(text) is not None
+
+
+def is_arithmetic(question: str) -> bool:
+    """Whether a question is made of numbers, units and operations only."""
+    if phrases.ARITHMETIC.match(question):
+        return True
+    terms = content_terms(phrases.CHINESE_ARITHMETIC.sub(" ", question))
+    numbers = [term for term in terms if term[0].isdigit()]
+    operation = len(numbers) < len(terms) or phrases.CHINESE_ARITHMETIC.search(question) or len(numbers) > 1
+    return bool(operation and phrases.NUMBER.search(question)) and all(
+        term in phrases.ARITHMETIC_TERMS for term in terms if term not in numbers
+    )
 
 
 def _about_files(request: RecallRequest, known: Known, question: str) -> Decision | None:
@@ -93,9 +120,11 @@ def _needs_nothing(question: str) -> Decision | None:
         return Decision(Scope.NOTHING, "there is no question", question)
     if phrases.GREETING.match(question):
         return Decision(Scope.NOTHING, "a greeting or thanks needs no memory", question)
-    if phrases.ARITHMETIC.match(question):
+    if is_arithmetic(question):
         return Decision(Scope.NOTHING, "arithmetic needs no memory", question)
-    if phrases.REWRITING.match(question) and not phrases.MEMORY_WORDS.search(question):
+    if phrases.JUST_NOW.search(question) or (
+        phrases.REWRITING.match(question) and not phrases.MEMORY_WORDS.search(question)
+    ):
         return Decision(Scope.NOTHING, "it reworks text that is already here", question)
     return None
 

@@ -79,7 +79,7 @@ def _open_pronoun(question: str) -> bool:
 def _explained(question: str, pronoun: re.Pattern[str]) -> bool:
     """Whether the first pronoun comes after a clause of the same question that names something itself."""
     match = pronoun.search(question)
-    *clauses, _ = words.CLAUSE.split(question[: match.end()] if match else "")
+    *clauses, _ = words.CLAUSE.split(question[: match.end()].rstrip("?？.!。 ") if match else "")
     return any(subject_words(clause) for clause in clauses)
 
 

@@ -21,12 +21,48 @@ ARITHMETIC = re.compile(
     r"[\d\s.,()+*/×÷^%x-]*\d[\s)]*(=|等于)?\s*(几|多少)?[?？\s.]*$",
     _IGNORE,
 )
+NUMBER = re.compile(
+    r"\d|\b(half|third|quarter|two|three|four|five|six|seven|eight|nine|ten|twelve)\b|[二三四五六七八九十百千]", _IGNORE
+)
+ARITHMETIC_TERMS = frozenset(
+    query_terms(
+        """whats many much half third quarter two three four five six seven eight nine ten twelve dozen hundred
+        thousand million plus minus times divided multiply multiplied add added subtract sum product root
+        square squared cube cubed sqrt log log2 log10 ln sin cos tan prime factorial average mean median
+        percent percentage decimal fraction binary hex remainder power equal equals calculate compute solve
+        convert kilometres kilometers km miles mile metres meters m cm mm feet foot ft inch inches yards kg
+        kilos grams g pounds lbs ounces oz litres liters ml gallons cups celsius fahrenheit kelvin seconds
+        minutes hours days weeks months years degrees radians roughly exactly tip""",
+        limit=200,
+    )
+)
+CHINESE_ARITHMETIC = re.compile(
+    r"[零一二三四五六七八九十百千万亿两半]|请|计算|算|一下|等于|是|多少|几|加上?|减去?|乘以?|除以|的|平方|立方|次方|根号?|平均数?|和|换算?成?|"
+    r"百分之|公里|英里|厘米|米|公斤|斤|克|摄氏度|华氏度|分钟|小时|天|约"
+)
+"""What Chinese sums are made of."""
+JUST_NOW = re.compile(
+    r"\b(what|that|the (answer|text|code|list|reply|table)) you (have )?(just|last) (wrote|said|gave|made)\b|"
+    r"\b(your|the) (last|previous|above) (answer|reply|message|response|sentence|paragraph|point|text|list)\b",
+    _IGNORE,
+)
+"""What stands right above."""
+_IT = r"(it|that|this|them|these|those|the|your|my|a|an|last|above|previous|each|every)"
 REWRITING = re.compile(
-    r"^(please |can you |could you |now |请|帮我)?(translate|rewrite|rephrase|paraphrase|reword|"
-    r"shorten|expand|continue|go on|"
-    r"say (it|that)|repeat (it|that|yourself)|try again|make (it|that|this)|fix the grammar|"
-    r"correct the grammar|put (it|that) in|"
-    r"翻译|改写|重写|润色|继续|再说一遍|缩短|换个说法)",
+    r"^(please |pls |can (you|u) |could (you|u) |now |ok(ay)? |and |then |请|帮我|再|把)*("
+    r"translate|tranlsate|rewrite|rephrase|paraphrase|reword|proofread|shorten|simplify|expand|continue|go on|"
+    rf"keep going|summari[sz]e|(turn|put|convert|change|write|say|repeat|format|explain|fix|correct|remove|add|make|"
+    rf"give me) {_IT}|(fix|correct|check) (the|my|this) |try again|again|as (a |an )?(list|table|poem|bullet)|"
+    r"in (english|german|french|spanish|chinese|past tense|capitals|simpler|other words)|without the |"
+    r"more (formal|detail|casual)|(much )?(shorter|longer|simpler|more|less)( \w+)?( please| pls)?$|eli5|"
+    r"翻译|改写|改成|重写|润色|继续|接着|再说一遍|缩短|换个说法|短一点|长一点|简单|语气|用(英语|英文|中文|日语|表格|列表)|"
+    r"上面|(这|那)(句|段|篇)话?)",
+    _IGNORE,
+)
+OWN = re.compile(
+    r"\b(my|mine|our|ours|mum|mom|mums|moms|dad|dads|grandma|grandpa|myself)\b"
+    r"|(?<!how )(?<!what should )\b(did|do|does|have|had|am|was|were|are|will) (i|we)\b|\b(i|we)('ve| have| had) "
+    r"|(?<!告诉)(?<!帮)(?<!给)(?<!教)我|咱",
     _IGNORE,
 )
 SUMMARISING = re.compile(
@@ -66,12 +102,13 @@ THIS_CHAT = re.compile(
 TELLING = re.compile(
     r"^(please |ok(ay)?,? |so,? |also,? |by the way,? |fyi,? |note:? )*(remember (that|this|:|my|"
     r"i)\b|keep in mind|note that|for the record|"
-    r"(i|my|we|our) |i'm |i've |we're |we've )|^(请?记住|我的?|我们)",
+    r"(i|my|we|our|im|ive) |i'm |i've |we're |we've )|^(请?记住|我的?|我们)",
     _IGNORE,
 )
 ASKING = re.compile(
-    r"[?？]|\b(what|when|where|which|who|whom|whose|why|how|tell me|give me|show me|find|list|"
-    r"help|explain|write|need|want|can you|could you|"
+    r"[?？]|\b(what|when|where|which|wich|who|whom|whose|why|how)('?s|re|d)?\b|"
+    r"^(is|are|was|were|am|do|does|did|can|could|should|will|would|has|have|had)\b|"
+    r"\b(tell me|give me|show me|find|list|help|explain|write|need|want|can you|could you|"
     r"do you|wonder)\b|什么|哪|谁|几|多少|怎么|为什么|如何|吗|呢|告诉我|帮|请问|想",
     _IGNORE,
 )

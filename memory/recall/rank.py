@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from memory.recall.search import Candidate
 from memory.types import Passage, RecallRequest, SourceId
@@ -19,7 +19,6 @@ _HOME_BOOST = 0.15
 def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, cap_sources: bool) -> list[Candidate]:
     """At most `limit` candidates, best first: nothing the model sees already, not the question, nothing
     twice."""
-    question = fold(request.question).strip()
     at_home = {*request.attached, *request.chat_documents}
     path = set(request.path)
 
@@ -34,7 +33,7 @@ def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, ca
         passage = candidate.passage
         if in_window(passage, request):
             continue
-        if fold(passage.text).strip() == question:
+        if repeats(passage, request):
             continue
         terms = set(tokens(passage.text))
         if any(_overlap(terms, other) >= _SAME for other in words):
@@ -49,6 +48,23 @@ def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, ca
 def in_window(passage: Passage, request: RecallRequest) -> bool:
     """Whether the model sees this passage already: its message, or an earlier question's recalled block."""
     return passage.place.message in request.visible or passage.id in request.delivered
+
+
+def repeats(passage: Passage, request: RecallRequest) -> bool:
+    """Whether a passage is the question itself, asked now or before: it answers nothing."""
+    return fold(passage.text).strip() == fold(request.question).strip()
+
+
+def without_repetition(passages: Iterable[Passage], known: Iterable[Passage]) -> list[Passage]:
+    """Those that say, in nearly the same words, nothing that a known one or one before them says."""
+    words = [set(tokens(passage.text)) for passage in known]
+    kept: list[Passage] = []
+    for passage in passages:
+        terms = set(tokens(passage.text))
+        if all(_overlap(terms, other) < _SAME for other in words):
+            kept.append(passage)
+            words.append(terms)
+    return kept
 
 
 def _overlap(one: set[str], other: set[str]) -> float:

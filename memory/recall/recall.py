@@ -8,20 +8,14 @@ from dataclasses import dataclass, replace
 
 from memory.passages import Filter
 from memory.recall.assemble import assemble, nothing_found, passages_for
-from memory.recall.decide import Known, decide, page_asked
-from memory.recall.rank import in_window, rank
+from memory.recall.decide import Known, decide, is_question, page_asked
+from memory.recall.gate import BAR, OWN_BAR, TOLD_BAR, Gate
+from memory.recall.rank import in_window, rank, repeats, without_repetition
 from memory.recall.search import DEPTH, Candidate, Query, query_of, search
 from memory.recall.talks import talks
 from memory.store import Store
 from memory.types import Decision, Hit, Passage, Recall, RecallRequest, Scope, SourceKind, TokenCounter
 
-COSINE_MARGIN = 0.45
-COVERAGE_MARGIN = 0.7
-"""Speculative recall injects a passage only above one of these: with 80 of XQuAD's paragraphs stored, 7 % of their
-questions are then wrongly skipped, and 1 % of 160 others (CAsT, LoCoMo, small talk) wrongly get a passage."""
-_HOME_COSINE_MARGIN = 0.25
-_HOME_COVERAGE_MARGIN = 0.35
-"""For files dropped into this chat: people drop a file to ask about it."""
 _TAIL = 0.55
 """A passage below this share of the best score is left out: it would only mislead."""
 
@@ -47,7 +41,7 @@ class Recaller:
             widened = replace(decision, scope=wider, reason=f"{decision.reason}; nothing there, so searched further")
             further = self._find(widened, query, request, limit)
             decision, found = (widened, further) if further.ranked else (decision, found)
-        extra = self._neighbours(found.ranked, request) if len(found.ranked) < limit else []
+        extra = self._neighbours(found.ranked, decision, request) if len(found.ranked) < limit else []
         block, taken = assemble(found.ranked, extra, query.terms, request.budget_tokens, count)
         if not taken:
             decision, block = _empty(decision, found, request, count)
@@ -60,17 +54,17 @@ class Recaller:
         )
 
     def _known(self, request: RecallRequest) -> Known:
-        earlier = self._store.passages.of_messages(request.path)
-        asked = [
-            passage
-            for passage in earlier
+        stored = self._store.passages.of_messages(request.path)
+        asked = (
+            passage.text
+            for passage in stored
             if passage.role == "user" and passage.text.strip() != request.question.strip()
-        ]
+        )
         return Known(
             passages=self._store.passages.count(),
             names=tuple(self._store.passages.names()),
-            unseen=any(passage.place.message not in request.visible for passage in earlier),
-            earlier=tuple(passage.text[:300] for passage in asked),
+            unseen=any(passage.place.message not in request.visible for passage in stored),
+            earlier=request.earlier or tuple(asked),
         )
 
     def _find(self, decision: Decision, query: Query, request: RecallRequest, limit: int) -> _Found:
@@ -85,15 +79,12 @@ class Recaller:
         # What the model sees is filtered out afterwards: search that much deeper.
         depth = min(DEPTH + len(request.visible) + len(request.delivered), 400)
         candidates = search(self._store, query, _filter(decision, request), depth)
-        if not decision.must:
-            candidates = [candidate for candidate in candidates if _passes(candidate, query, request)]
-        else:
-            candidates = [candidate for candidate in candidates if candidate.coverage > 0 or candidate.cosine > 0]
+        gate = Gate(self._store, query, decision.must or decision.own)
+        candidates = [c for c in candidates if gate.nearness(c) >= _bar(decision, c, request)]
         ranked = rank(candidates, request, limit, cap_sources=decision.scope is not Scope.FILE)
         best = max((candidate.score for candidate in ranked), default=0.0)
         worth = [candidate for candidate in ranked if candidate.score >= _TAIL * best]
-        fits_and_seen = any(in_window(c.passage, request) and _passes(c, query, request) for c in candidates)
-        return _Found(worth, fits_and_seen)
+        return _Found(worth, any(in_window(c.passage, request) and not repeats(c.passage, request) for c in candidates))
 
     def _first_passages(self, decision: Decision, limit: int) -> list[Candidate]:
         each = max(1, -(-limit // len(decision.sources)))
@@ -105,13 +96,31 @@ class Recaller:
         sources = decision.sources or tuple(source.id for source in self._store.passages.sources(SourceKind.DOCUMENT))
         return [_plain(passage) for source in sources for passage in self._store.passages.on_page(source, page)]
 
-    def _neighbours(self, ranked: Sequence[Candidate], request: RecallRequest) -> list[Candidate]:
-        """What stands around the best passage found by search, for the room that is left."""
+    def _neighbours(self, ranked: Sequence[Candidate], decision: Decision, request: RecallRequest) -> list[Candidate]:
+        """For the room that is left: the answers to questions that were found, and what stands around the best passage.
+
+        People tell things in pieces: "the car failed the inspection", and what the garage wants two messages later.
+        """
         if not ranked or ranked[0].score == 0.0:
             return []
-        known = {candidate.passage.id for candidate in ranked}
-        around = self._store.passages.neighbours(ranked[0].passage)
-        return [_plain(passage) for passage in _unseen(around, request) if passage.id not in known]
+        best = ranked[0].passage
+        near = self._store.passages.neighbours(best)
+        answers = [
+            passage
+            for candidate in ranked[1:]
+            if candidate.passage.role == "user" and is_question(candidate.passage.text)
+            for passage in self._store.passages.neighbours(candidate.passage)
+            if passage.role == "assistant" and passage.ordinal > candidate.passage.ordinal
+        ]
+        beyond = [
+            further
+            for passage in near
+            if passage.ordinal > best.ordinal
+            for further in self._store.passages.neighbours(passage)
+        ]
+        inside = _filter(decision, request)
+        around = _unseen(filter(inside.admits, [*near, *answers, *beyond]), request)
+        return [_plain(passage) for passage in without_repetition(around, (c.passage for c in ranked))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +159,14 @@ def _filter(decision: Decision, request: RecallRequest) -> Filter:
             return Filter()
 
 
-def _passes(candidate: Candidate, query: Query, request: RecallRequest) -> bool:
-    home = candidate.passage.source.id in request.chat_documents
-    cosine, coverage = (_HOME_COSINE_MARGIN, _HOME_COVERAGE_MARGIN) if home else (COSINE_MARGIN, COVERAGE_MARGIN)
-    trusted = query.dense_weight > 0 and candidate.cosine >= cosine
-    # One shared word of a one-word question is chance.
-    return trusted or (candidate.coverage >= coverage and len(query.terms) > 1)
+def _bar(decision: Decision, candidate: Candidate, request: RecallRequest) -> float:
+    """How near a passage must be. People drop a file into a chat to ask about it, and name one to hear of it."""
+    if decision.scope is Scope.FILE:
+        return 0.0
+    low = decision.must or decision.own or candidate.passage.source.id in request.chat_documents
+    if low:
+        return OWN_BAR
+    return BAR if is_question(request.question) else TOLD_BAR
 
 
 def _plain(passage: Passage) -> Candidate:

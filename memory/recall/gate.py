@@ -1,0 +1,71 @@
+"""Whether a passage is near enough to a question to be worth the model's attention: one number, and the bar for it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from memory.recall.search import DENSE_WEIGHT, Candidate, Query
+from memory.store import Store
+from memory.types import Passage
+from memory.words import content_terms, is_unspaced, tokens
+
+OWN_BAR = 0.38
+"""For a question that asks for stored things, or speaks of the person's own. What is below was not asked for."""
+BAR = 0.55
+"""For any other question: what is stored may only look like it."""
+TOLD_BAR = 0.7
+"""For what asks nothing: a search by keywords, and "sounds good, talk tomorrow"."""
+_COVERAGE_WORTH = 0.6
+_WORDS_ONLY = 0.2
+"""What words alone start with, where the embedder does not read the script."""
+_NAME_WORTH = 0.15
+_ABSENT = 0.35
+"""Of an unspaced script's bigrams many span two words and stand nowhere: their absence says little."""
+_NAME = re.compile(r"(?<![.!?:;\n] )(?<![\n#>*-])(?<=\S )[A-ZÀ-Þ][\w'’-]*|\b(?=\w*\d)(?=\w*[A-Za-z])[\w-]+|\b\w+_\w+\b")
+
+
+class Gate:
+    """The bar for one question."""
+
+    def __init__(self, store: Store, query: Query, own: bool) -> None:
+        self._own = own
+        self._weights = _weights(store, content_terms(query.text))
+        self._total = sum(self._weights.values())
+        self._read = min(1.0, query.dense_weight / DENSE_WEIGHT)
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the question holds any word that could be looked for; "how are you?" does not."""
+        return bool(self._weights)
+
+    def nearness(self, candidate: Candidate) -> float:
+        """How near a passage is, about 0 to 1.7: its cosine, the share of the question's weight of words that it
+        holds, and a little more when one of them is a name there."""
+        held = self._weights.keys() & set(tokens(candidate.passage.text))
+        coverage = sum(self._weights[term] for term in held) / self._total if self._total else 0.0
+        if len(self._weights) == 1 and not self._own:
+            coverage = 0.0  # One shared word of a one-word question is chance.
+        by_meaning = candidate.cosine + _COVERAGE_WORTH * coverage
+        by_words = _WORDS_ONLY + coverage if coverage else 0.0
+        named = _NAME_WORTH if held & _names(candidate.passage) else 0.0
+        return self._read * by_meaning + (1.0 - self._read) * by_words + named
+
+
+def _names(passage: Passage) -> set[str]:
+    """Terms that stand in a passage as names: with a capital inside a sentence, with digits, or as identifiers."""
+    return {term for name in _NAME.findall(passage.text) for term in tokens(name)}
+
+
+def _weights(store: Store, terms: Sequence[str]) -> dict[str, float]:
+    """Inverse document frequency of each term, as in BM25."""
+    count = store.passages.count()
+    frequencies = store.passages.frequencies(terms)
+    weights: dict[str, float] = {}
+    for term in terms:
+        df = frequencies.get(term, 0)
+        weights[term] = math.log(1.0 + (count - df + 0.5) / (df + 0.5)) * (
+            _ABSENT if df == 0 and is_unspaced(term) else 1.0
+        )
+    return weights
