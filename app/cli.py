@@ -123,15 +123,22 @@ def ask(
 @cli.command()
 def ingest(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(help="Files, or folders of files.")],
+    sources: Annotated[list[str], typer.Argument(help="Files, folders of files, or web addresses.")],
+    password: Annotated[str, typer.Option(help="Opens encrypted files; asked for on a terminal.")] = "",
+    watch: Annotated[bool, typer.Option("--watch", help="Go on reading what changes in the folders.")] = False,
+    forget_gone: Annotated[
+        bool, typer.Option("--forget-gone", help="Forget files of the folders that are gone from the disk.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read files into the memory."""
-    from app.commands.memory import ingest as work
+    """Read files, folders and web pages into the memory."""
+    from app.commands.ingest import Ingest
+    from app.commands.ingest import ingest as work
     from app.commands.session import run
 
-    raise typer.Exit(run(lambda: work(settings_of(context), tuple(paths), json=as_json, quiet=quiet)))
+    request = Ingest(tuple(sources), password, watch, forget_gone, as_json, quiet)
+    raise typer.Exit(run(lambda: work(settings_of(context), request)))
 
 
 @cli.command()

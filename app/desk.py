@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.digester import Digester
+from app.drop.fetch import Url
 from app.drop.stage import unstage
 from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, ModelState, Notice, Part, Severity
+from app.file_access import FileAccess
 from app.host.documents import DocumentInfo
 from app.host.stream import HostError
 from app.host.wire import Passage, SearchRequest, SearchResult, SourceKind, WindowView
-from app.ids import ChatId, MessageId, new_chat_id
+from app.ids import ChatId, JobId, MessageId, new_chat_id
 from app.indexer import Indexer
 from app.memory_access import MemoryAccess
 from app.option_kinds import Switch
 from app.outgoing import Outgoing, OutgoingQueues
-from app.pasted import read_pasted, staged
+from app.pasted import read_pasted
 from app.paths import Paths
 from app.ports import ChatView, DeskError, Dropped
 from app.settings import Settings
@@ -307,21 +309,16 @@ class Desk:
         """Read a paste: files are staged and ingested in the background, anything else comes back as text."""
         return await read_pasted(pasted, lambda path: self.attach(chat, path))
 
-    async def attach(self, chat: ChatId, path: Path) -> Attachment:
-        """Stage one file and ingest it in the background. Raises DeskError with one sentence."""
-        attachment = await self.stage(path)
-        await self._indexer.ingest(chat, attachment)
+    async def attach(self, chat: ChatId, path: Path | Url) -> Attachment:
+        """Stage one file, or fetch a page, and ingest it in the background. Raises DeskError with one sentence."""
+        attachment, _ = await self.files.attach(path, chat)
         if self._unread:
             self._indexer.fail_waiting(self._unread)
         return attachment
 
-    async def stage(self, path: Path) -> Attachment:
-        """Copy a file's bytes into the data folder. Raises DeskError."""
-        return await staged(path, self._paths.files)
-
-    async def ingest(self, attachment: Attachment) -> IngestJob:
-        """Put a staged file into the memory outside any chat; returns its job (wait with `indexed`)."""
-        return await self._try_async(self._indexer.ingest(None, attachment))
+    async def unlock(self, job: JobId, password: str) -> None:
+        """Read a file again that needed a password."""
+        await self.files.unlock(job, password)
 
     async def search(self, query: str, *, kind: SourceKind | None = None, limit: int = 20) -> SearchResult:
         """Search chats and documents; only the words of the chats while the memory is not up. Raises DeskError."""
@@ -339,6 +336,11 @@ class Desk:
     def memory(self) -> MemoryAccess:
         """What else can be asked of the memory."""
         return _opened(self._memory_)
+
+    @property
+    def files(self) -> FileAccess:
+        """Files on their way into the memory (wait with `indexed`)."""
+        return FileAccess(self._indexer, self._startup.host, self._paths.files)
 
     @property
     def _store(self) -> Store:

@@ -152,6 +152,8 @@ class IngestJob:
     detail: str = ""
     confidence: float | None = None
     """How sure OCR was of what it read, 0..100; None when nothing was a picture."""
+    needs_password: bool = False
+    """It failed because it is encrypted: give its password to `unlock`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
+from pathlib import Path
 
+from app.drop.stage import unstage_content
 from app.events import IngestJob, JobChanged, JobPhase, Listener, Notice, Severity
 from app.host import wire
 from app.host.documents import Ingested, IngestProgress, IngestRequest, Refusal
 from app.host.host import Host
 from app.host.stream import CallFailedError, ChildDiedError, HostError
-from app.ids import ChatId, DocumentId, MessageId, new_job_id
+from app.ids import ChatId, DocumentId, JobId, MessageId, new_job_id
 from app.store.store import IngestPayload, Store, forget_request
 from app.store.types import Attachment, OutboxItem, OutboxKind
 
@@ -33,6 +35,8 @@ class Indexer:
         self._task: asyncio.Task[None] | None = None
         self._jobs: dict[str, IngestJob] = {}
         self._settled: dict[str, asyncio.Event] = {}
+        self._payloads: dict[JobId, IngestPayload] = {}
+        self._passwords: dict[str, str] = {}  # by staged copy; never in a store
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -60,12 +64,23 @@ class Indexer:
                 await self._task
             self._task = None
 
-    async def ingest(self, chat: ChatId | None, attachment: Attachment) -> IngestJob:
+    async def ingest(self, chat: ChatId | None, attachment: Attachment, password: str = "") -> IngestJob:
         """Put a staged file into the outbox; returns its job."""
         payload = IngestPayload(attachment.staged, attachment.name, attachment.origin, chat)
+        return await self._enqueue(payload, password)
+
+    async def unlock(self, job: JobId, password: str) -> None:
+        """Read a file again that needed a password."""
+        await self._enqueue(self._payloads[job], password)
+
+    async def _enqueue(self, payload: IngestPayload, password: str) -> IngestJob:
         job = self._job(payload)
+        self._payloads[job.id] = payload
+        if password:
+            self._passwords[payload.staged] = password
         if job.phase in (JobPhase.FAILED, JobPhase.DONE):
-            job = self._update(payload.staged, replace(job, phase=JobPhase.WAITING, detail="", done=0, total=0))
+            again = replace(job, phase=JobPhase.WAITING, detail="", done=0, total=0, needs_password=False)
+            job = self._update(payload.staged, again)
         self._settled[payload.staged].clear()
         await asyncio.to_thread(self._store.enqueue_ingest, payload)
         self.wake()
@@ -148,12 +163,16 @@ class Indexer:
     async def _ingest(self, item: OutboxItem) -> None:
         payload = IngestPayload.from_key(item.key)
         job = self._update(payload.staged, replace(self._job(payload), phase=JobPhase.WAITING, done=0, total=0))
-        request = IngestRequest(job.id, payload.staged, payload.name, payload.origin)
+        password = self._passwords.get(payload.staged, "")
+        request = IngestRequest(job.id, payload.staged, payload.name, payload.origin, password)
         try:
             async with self._host.ingest(request) as stream:
                 async for event in stream:
                     job = await self._hear(payload, job, event)
         except CallFailedError as error:
+            if error.kind == Refusal.PASSWORD:
+                self._passwords.pop(payload.staged, None)
+                self._update(payload.staged, replace(self._jobs[payload.staged], needs_password=True))
             self._give_up(item, payload, str(error))
             if error.kind not in list(Refusal):
                 raise
@@ -175,7 +194,9 @@ class Indexer:
             case IngestProgress(_, phase, done, total):
                 return self._update(payload.staged, replace(job, phase=JobPhase(phase), done=done, total=total))
             case Ingested():
+                self._passwords.pop(payload.staged, None)
                 await asyncio.to_thread(self._store.set_document, payload.staged, event.document)
+                await asyncio.to_thread(self._leave_behind, event.replaced, Path(payload.staged).parent.parent)
                 for warning in event.warnings:
                     self._emit(Notice(_about(payload.name, warning), Severity.WARNING))
                 return self._update(
@@ -191,6 +212,12 @@ class Indexer:
                 )
             case _:
                 return job
+
+    def _leave_behind(self, replaced: Sequence[DocumentId], files: Path) -> None:
+        """Remove the copies of what a changed file held before, unless a message still has it attached."""
+        for document in replaced:
+            if not self._store.is_attached(document):
+                unstage_content(document, files)
 
 
 def _leading_messages(items: list[OutboxItem]) -> list[OutboxItem]:

@@ -1,4 +1,4 @@
-"""What a paste turns out to be, and the copy that is made of a file."""
+"""What a paste turns out to be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from app.drop.classify import PathKind, classify
 from app.drop.explain import explain
-from app.drop.stage import DropError, stage
 from app.ports import DeskError, Dropped
 from app.store.types import Attachment
 
@@ -22,18 +21,10 @@ async def read_pasted(pasted: str, attach: Callable[[Path], Awaitable[Attachment
     problems: list[str] = []
     for item in named:
         if item.kind is PathKind.FOLDER:
-            problems.append(f"{item.path} is a folder; drop the files in it.")
+            problems.append(f"{item.path} is a folder: drop files of it, or run `aios-chat ingest` with it.")
             continue
         try:
             attachments.append(await attach(item.path))
         except DeskError as error:
             problems.append(str(error))
     return Dropped(tuple(attachments), explanation=" ".join(problems))
-
-
-async def staged(path: Path, files: Path) -> Attachment:
-    """Copy a file's bytes below `files`. Raises DeskError."""
-    try:
-        return (await asyncio.to_thread(lambda: stage(path.expanduser(), files))).attachment
-    except (DropError, RuntimeError) as error:  # RuntimeError: ~ of a user that there is not
-        raise DeskError(str(error)) from error

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from app.drop.fetch import Url
 from app.errors import PersonError
 from app.events import IngestJob, Listener, ModelState
 from app.host.documents import DocumentInfo
 from app.host.wire import Passage, SearchResult, SourceKind, WindowView
-from app.ids import ChatId, MessageId
+from app.ids import ChatId, JobId, MessageId
 from app.store.types import Attachment, Chat, Message
 
 
@@ -86,8 +87,11 @@ class DeskPort(Protocol):
     async def drop(self, chat: ChatId, pasted: str) -> Dropped:
         """Read a paste: files are staged and ingested in the background, anything else comes back as text."""
 
-    async def attach(self, chat: ChatId, path: Path) -> Attachment:
-        """Stage one file and ingest it in the background. Raises DeskError with one sentence."""
+    async def attach(self, chat: ChatId, path: Path | Url) -> Attachment:
+        """Stage one file, or fetch a page, and ingest it in the background. Raises DeskError with one sentence."""
+
+    async def unlock(self, job: JobId, password: str) -> None:
+        """Read a file again that needed a password."""
 
     async def star(self, message: MessageId, starred: bool) -> Message:
         """Star or unstar a message."""

@@ -302,12 +302,13 @@ class PassageDb:
     def documents(self) -> list[DocumentRow]:
         """Every document, newest first."""
         rows = self._read(
-            "SELECT s.id, s.kind, s.title, s.origin, s.format, s.pages, count(p.id), s.added FROM sources s "
+            "SELECT s.id, s.kind, s.title, s.origin, (SELECT json_group_array(origin) FROM names WHERE source = s.id "
+            "AND origin <> s.origin), s.format, s.pages, count(p.id), s.added FROM sources s "
             "LEFT JOIN passages p ON p.source = s.id WHERE s.kind = ? GROUP BY s.id ORDER BY s.added DESC",
             SourceKind.DOCUMENT,
         )
         return [
-            DocumentRow(to_source(*row[:4]), str(row[4]), to_integer(row[5]), int(str(row[6])), float(str(row[7])))
+            DocumentRow(to_source(*row[:5]), str(row[5]), to_integer(row[6]), int(str(row[7])), float(str(row[8])))
             for row in rows
         ]
 

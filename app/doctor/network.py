@@ -11,7 +11,8 @@ from app.doctor.check import Check, Status
 
 NAME = "Network"
 USES = (
-    "used only to fetch a model that is not here yet (pip for the shipped ones, the Hugging Face hub for a hub id); "
+    "used only to fetch a model that is not here yet (pip for the shipped ones, the Hugging Face hub for a hub id) and "
+    "a web page that you name; "
     "chats, files and searches stay on this machine, and telemetry is off"
 )
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")

@@ -83,3 +83,5 @@ class DocumentInfo:
     pages: int | None
     passages: int
     added: float
+    also: tuple[str, ...] = ()
+    """Other paths of the same file."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.host import digests, inspection, wire
-from app.host.documents import DocumentInfo, IngestRequest, ListDocuments
+from app.host.documents import DocumentInfo, ForgetPath, IngestRequest, ListDocuments
 from app.host.process import ChildExit, ChildProcess
 from app.host.stream import ChildDiedError, HostError, Stream
-from app.ids import ChatId, MessageId
+from app.ids import ChatId, DocumentId, MessageId
 
 MOST_RESTARTS = 3
 """A child that dies more often than this in one run is left down: something is wrong that a restart won't mend."""
@@ -111,6 +111,11 @@ class Host:
         """Search everything stored."""
         result: wire.SearchResult = await self.memory.call(request)
         return result
+
+    async def forget_path(self, origin: str) -> tuple[DocumentId, ...]:
+        """A file is gone from its path; the documents that stood nowhere else and are forgotten."""
+        gone: tuple[DocumentId, ...] = await self.memory.call(ForgetPath(origin))
+        return gone
 
     async def documents(self) -> Sequence[DocumentInfo]:
         """Every ingested document."""

@@ -135,6 +135,7 @@ class MemoryChild:
                 row.pages,
                 row.passages,
                 row.added,
+                row.source.also,
             )
             for row in self._ready().documents()
         )

@@ -170,6 +170,12 @@ def chat_documents(connection: sqlite3.Connection, chat: ChatId) -> tuple[Docume
     return tuple(dict.fromkeys(DocumentId(document) for (document,) in found))
 
 
+def is_attached(connection: sqlite3.Connection, document: DocumentId) -> bool:
+    """Whether a message has this document attached."""
+    row = connection.execute("SELECT 1 FROM attachments WHERE document = ? LIMIT 1", (document,)).fetchone()
+    return row is not None
+
+
 def delete_document(connection: sqlite3.Connection, document: DocumentId) -> tuple[str, ...]:
     """Detach a document from every message; the staged copies that nothing needs any more."""
     staged = connection.execute("SELECT DISTINCT staged FROM attachments WHERE document = ?", (document,)).fetchall()

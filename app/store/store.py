@@ -228,6 +228,11 @@ class Store:
         with self._database.read() as connection:
             return messages.chat_documents(connection, chat)
 
+    def is_attached(self, document: DocumentId) -> bool:
+        """Whether a message has this document attached."""
+        with self._database.read() as connection:
+            return messages.is_attached(connection, document)
+
     def delete_document(self, document: DocumentId) -> tuple[str, ...]:
         """Detach a document everywhere, take its words out of what was recalled from it, and ask the memory to forget
         it; the staged copies to remove."""

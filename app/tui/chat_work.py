@@ -9,6 +9,7 @@ from pathlib import Path
 from textual.message import Message as Event
 from textual.message_pump import MessagePump
 
+from app.drop.fetch import Url
 from app.events import IngestJob
 from app.host.wire import Passage
 from app.ids import ChatId, MessageId
@@ -309,8 +310,8 @@ class ChatWork:
         finally:
             self._tell(self.PathRead(text, dropped))
 
-    async def attach(self, path: Path) -> None:
-        """Stage a file for the next message."""
+    async def attach(self, path: Path | Url) -> None:
+        """Stage a file, or fetch a page, for the next message."""
         self._tell(self.Attached(await self.desk.attach(await self._open_id(), path)))
 
 

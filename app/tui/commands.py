@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.actions import ActionId
+from app.drop.fetch import as_url
 from app.events import Severity
 from app.host.wire import SourceKind
 from app.ids import ChatId
@@ -92,7 +93,7 @@ class Commands:
 
     async def _attach(self, argument: str) -> None:
         if argument:
-            start(self.screen, self.work.attach(typed_path(argument)), "attach")
+            start(self.screen, self.work.attach(as_url(argument) or typed_path(argument)), "attach")
         else:
             start(self.screen, self._pick(), "pick", exclusive=True)
 

@@ -43,16 +43,21 @@ class ScriptedMemory:
     def __init__(self) -> None:
         self.script: dict[str, list[Exception]] = {}
         self.reads: list[str] = []
+        self.requests: list[IngestRequest] = []
+        self.replaces: tuple[DocumentId, ...] = ()
         self.begun = True
         """Whether a reading that fails had begun."""
 
     def ingest(self, request: IngestRequest) -> Reading:
         self.reads.append(request.name)
+        self.requests.append(request)
         errors = self.script.get(request.name, [])
         progress = IngestProgress(request.job, "read", 0, 3)
         if errors:
             return Reading([progress] if self.begun else [], errors.pop(0))
-        done = Ingested(request.job, DocumentId(request.name), request.name, "text", None, 1, False, ())
+        done = Ingested(
+            request.job, DocumentId(request.name), request.name, "text", None, 1, False, (), replaced=self.replaces
+        )
         return Reading([progress, done], None)
 
 
@@ -129,3 +134,26 @@ async def test_a_refusal_is_told_once_and_names_its_file_once(
     bench.memory.script["a.txt"] = [CallFailedError(sentence, kind) for _ in range(9)]
     assert (await bench.read("a.txt", "b.txt")) == {"a.txt": JobPhase.FAILED, "b.txt": JobPhase.DONE}
     assert bench.notices == [told]
+
+
+async def test_a_file_that_needs_a_password_is_read_when_it_comes(bench: Bench) -> None:
+    bench.memory.script["a.txt"] = [CallFailedError("a.txt is encrypted and needs a password.", "NeedsPasswordError")]
+    assert await bench.read("a.txt") == {"a.txt": JobPhase.FAILED}
+    (job,) = bench.indexer.jobs
+    assert job.needs_password
+    await bench.indexer.unlock(job.id, "open sesame")
+    assert b"sesame" not in b"".join(path.read_bytes() for path in bench.folder.rglob("*") if path.is_file())
+    await bench.read()
+    (job,) = bench.indexer.jobs
+    assert (job.phase, job.needs_password) == (JobPhase.DONE, False)
+    assert [request.password for request in bench.memory.requests] == ["", "open sesame"]
+    assert "sesame" not in repr(bench.memory.requests)
+
+
+async def test_what_a_changed_file_held_before_leaves_no_copy(bench: Bench) -> None:
+    await bench.read("a.txt")
+    before = Path(bench.memory.requests[0].path)
+    bench.memory.replaces = (DocumentId(before.parent.name),)
+    assert await asyncio.to_thread(before.exists)
+    await bench.read("b.txt")
+    assert not await asyncio.to_thread(before.parent.exists)

@@ -48,7 +48,7 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
     await opened.own()
     opened.start_memory()
     await opened.memory_up()
-    await opened.ingest(await opened.stage(home / "roof.md"))
+    await opened.files.ingest(home / "roof.md")
     (home / "roof.md").unlink()
     await opened.indexed()
     yield opened

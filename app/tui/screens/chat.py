@@ -22,7 +22,7 @@ from app.tui.bindings import bindings
 from app.tui.chat_work import ChatWork
 from app.tui.glyphs import GLYPHS
 from app.tui.screens.chat_layout import ChatLayout
-from app.tui.screens.confirm import ConfirmScreen
+from app.tui.screens.confirm import ConfirmScreen, PasswordScreen
 from app.tui.screens.sources import passage_screen
 from app.tui.text import evicted, job_of, one_line, plural
 from app.tui.widgets.chips import Chip
@@ -153,6 +153,16 @@ class ChatScreen(ChatLayout):
                 pending = True
         if not pending or job.phase in (events.JobPhase.DONE, events.JobPhase.FAILED):
             self.query_one(Activity).job(job)
+        if job.needs_password and job.phase is events.JobPhase.FAILED and self._is_here(job):
+            start(self, self._unlock(job), "unlock")
+
+    def _is_here(self, job: events.IngestJob) -> bool:
+        return self.work.chat is None or job.chat in (None, self.work.chat.id)
+
+    async def _unlock(self, job: events.IngestJob) -> None:
+        password = await self.app.push_screen_wait(PasswordScreen(job.name, job.detail))
+        if password is not None:
+            await self.work.desk.unlock(job.id, password)
 
     # --- what the work found ----------------------------------------------------------------------
 

@@ -57,6 +57,21 @@ class AskScreen(Dialog[str | None]):
         self.dismiss(event.value.strip() or None)
 
 
+class PasswordScreen(AskScreen):
+    """Asks for the password of an encrypted file; what is typed is not shown. Result: the password, or None."""
+
+    keys = "Enter opens the file    Esc leaves it out"
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(f"Password of {name}", "")
+        self._sentence = sentence
+
+    def body(self) -> ComposeResult:
+        """Why it is asked, and the line."""
+        yield Static(Content(self._sentence), classes="empty")
+        yield Input(password=True)
+
+
 class TextScreen(Dialog[None]):
     """Shows a text exactly as it is: a passage, the window's facts."""
 

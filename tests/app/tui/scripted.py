@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from app.drop.fetch import Url
 from app.events import (
     AnswerDelta,
     AnswerDone,
@@ -325,11 +326,16 @@ class ScriptedDesk:
         self.job(name, JobPhase.WAITING)
         return Attachment(name, f"/home/ada/{name}", f"/staged/{name}", DocumentId("d" + name))
 
-    async def attach(self, chat: ChatId, path: Path) -> Attachment:
+    async def attach(self, chat: ChatId, path: Path | Url) -> Attachment:
         self.calls.append(("attach", str(path)))
+        if not isinstance(path, Path):
+            return self._stage("page.html")
         if path.name.startswith("missing"):
             raise DeskError(f"There is no file {path}.")
         return self._stage(path.name)
+
+    async def unlock(self, job: JobId, password: str) -> None:
+        self.calls.append(("unlock", job, password))
 
     async def pin(self, chat: ChatId, message: MessageId) -> Message:
         self.calls.append(("pin", chat, message))

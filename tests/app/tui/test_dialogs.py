@@ -8,9 +8,9 @@ from scripted import passage
 from textual.containers import VerticalScroll
 from textual.widgets import Input, OptionList
 
-from app.events import ModelPhase, ModelState, Part
+from app.events import JobPhase, ModelPhase, ModelState, Part
 from app.tui.screens.chats import ChatsScreen
-from app.tui.screens.confirm import AskScreen, ConfirmScreen
+from app.tui.screens.confirm import AskScreen, ConfirmScreen, PasswordScreen
 from app.tui.screens.file_picker import FilePicker, entries
 from app.tui.widgets.sources import PassageList
 
@@ -127,3 +127,24 @@ async def test_a_dialog_shows_its_keys_and_cuts_no_list_at_any_size(desk, opener
         await p.until(lambda: keys.region.height > 0 and all(part.region.height > 0 for part in lists))
         assert box.content_region.contains_region(keys.region)
         assert all(part.region.bottom <= keys.region.y for part in lists)
+
+
+async def test_the_password_of_an_encrypted_file_is_asked_for_and_not_shown(desk):
+    async with person(desk) as p:
+        locked = desk.job("safe.pdf", JobPhase.FAILED, needs_password=True, detail="safe.pdf needs a password.")
+        await p.until(lambda: isinstance(p.app.screen, PasswordScreen))
+        assert p.app.screen.query_one(Input).password
+        await p.press("s", "3", "enter")
+        await p.until(lambda: p.said("unlock", locked.id, "s3"))
+        desk.job("other.pdf", JobPhase.FAILED, needs_password=True, detail="other.pdf needs a password.")
+        await p.until(lambda: isinstance(p.app.screen, PasswordScreen))
+        await p.press("escape")
+        await p.until(lambda: p.app.screen is p.screen)
+        assert [call[0] for call in desk.calls].count("unlock") == 1
+
+
+async def test_a_web_address_is_attached_as_it_was_typed(desk):
+    async with person(desk) as p:
+        await p.write("/file https://example.org/a?b=1")
+        await p.until(lambda: p.said("attach", "https://example.org/a?b=1"))
+        await p.until(lambda: p.screen.chips.attachments)
