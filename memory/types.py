@@ -147,6 +147,37 @@ class RecallRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighed:
+    """One passage that recall weighed. `by_meaning` and `by_words` are its places in the two legs, counted from 1, None
+    where a leg did not find it; `nearness` had to reach `bar`."""
+
+    passage: Passage
+    by_meaning: int | None
+    by_words: int | None
+    cosine: float
+    score: float
+    nearness: float
+    bar: float
+    delivered: int | None
+    """Its label, or None."""
+    fate: str
+    """What became of it, in words a person understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """How recall came to its passages: what was searched for, how much meaning counted against words (0..1), how many
+    passages were found, and the best of them with what became of each, best score first."""
+
+    query: str
+    terms: tuple[str, ...]
+    dense_weight: float
+    found: int
+    weighed: tuple[Weighed, ...]
+    budget_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recall:
     """The decision, the passages delivered (labelled 1, 2, … in order) and the fenced block for the
     prompt."""
@@ -156,6 +187,8 @@ class Recall:
     block: str = ""
     block_tokens: int = 0
     seconds: float = 0.0
+    trace: Trace | None = None
+    """None where nothing was searched."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,14 @@ from dataclasses import asdict
 from app.commands.session import Progress, as_json, counted, opened
 from app.desk import Desk
 from app.host.digests import KeptDigest
-from app.host.inspection import Leg, SourceInfo, Why
+from app.host.inspection import Leg, PassedOver, SourceInfo, Why
 from app.host.wire import Passage, SourceKind
 from app.settings import Settings
 
 MOST_SHOWN = 200
 """Characters of a passage in a list for people."""
+MOST_PASSED_OVER = 5
+"""Passages that were not delivered, in a list for people; `--json` tells them all."""
 
 
 @asynccontextmanager
@@ -74,7 +76,19 @@ def _explained(why: Why) -> str:
     lines += [line for leg in why.delivered for line in _leg(leg)]
     if not why.delivered:
         lines.append("delivered nothing")
+    shown = why.passed_over[:MOST_PASSED_OVER]
+    if shown:
+        lines.append(f"passed over {why.found - len(why.delivered)} of {why.found} found, the best of them:")
+    lines += [line for one in shown for line in _passed_over(one)]
     return "\n".join(lines)
+
+
+def _passed_over(one: PassedOver) -> list[str]:
+    places = ", ".join(
+        f"{leg} place {place}" for leg, place in (("meaning", one.by_meaning), ("words", one.by_words)) if place
+    )
+    figures = f"score {one.score:.2f}, nearness {one.nearness:.2f} of {one.bar:.2f}{places and ', '}{places}"
+    return [f"-  {one.passage.place()}  ({one.reason}; {figures})", f"   {_short(one.passage.text)}"]
 
 
 def _leg(leg: Leg) -> list[str]:

@@ -94,6 +94,20 @@ class Leg:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A passage that was found and not delivered, and why. `by_meaning` and `by_words` are its places in the
+    two legs, counted from 1, None where a leg did not find it; `nearness` should have reached `bar`."""
+
+    passage: Passage
+    by_meaning: int | None
+    by_words: int | None
+    score: float
+    nearness: float
+    bar: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Why:
     """The decision with its reason, and the passages in the order in which they were delivered. `block_tokens` of
     `budget_tokens` were used for `block`, which is what the model reads."""
@@ -102,6 +116,10 @@ class Why:
     reason: str
     query: str
     delivered: tuple[Leg, ...]
+    found: int
+    """How many passages the search brought."""
+    passed_over: tuple[PassedOver, ...]
+    """The best of those that were not delivered."""
     block: str
     block_tokens: int
     budget_tokens: int

@@ -203,6 +203,8 @@ class MemoryChild:
                 inspection.Leg(_passage(hit, str(n)), hit.score, hit.dense, hit.lexical)
                 for n, hit in enumerate(recall.hits, start=1)
             ),
+            found=recall.trace.found if recall.trace else len(recall.hits),
+            passed_over=_passed_over(recall.trace) if recall.trace else (),
             block=recall.block,
             block_tokens=recall.block_tokens,
             budget_tokens=request.recall.budget_tokens,
@@ -253,6 +255,22 @@ class MemoryChild:
 
     def _forget_path(self, request: ForgetPath, _context: Context) -> tuple[DocumentId, ...]:
         return tuple(DocumentId(source) for source in self._ready().forget_path(request.origin))
+
+
+def _passed_over(trace: types.Trace) -> tuple[inspection.PassedOver, ...]:
+    return tuple(
+        inspection.PassedOver(
+            _passage(types.Hit(one.passage, one.score, one.cosine, 0.0), ""),
+            one.by_meaning,
+            one.by_words,
+            one.score,
+            one.nearness,
+            one.bar,
+            one.fate,
+        )
+        for one in trace.weighed
+        if one.delivered is None
+    )
 
 
 def _passage(hit: types.Hit, label: str) -> wire.Passage:

@@ -13,6 +13,7 @@ from memory.recall.gate import BAR, OWN_BAR, TOLD_BAR, Gate
 from memory.recall.rank import in_window, rank, repeats, without_repetition
 from memory.recall.search import DEPTH, Candidate, Query, query_of, search
 from memory.recall.talks import talks
+from memory.recall.trace import Judged, traced
 from memory.store import Store
 from memory.types import Decision, Hit, Passage, Recall, RecallRequest, Scope, SourceKind, TokenCounter
 
@@ -51,6 +52,7 @@ class Recaller:
             block,
             count(block) if block else 0,
             time.perf_counter() - began,
+            traced(request, query, found.judged, found.ranked, taken) if found.judged else None,
         )
 
     def _known(self, request: RecallRequest) -> Known:
@@ -80,11 +82,13 @@ class Recaller:
         depth = min(DEPTH + len(request.visible) + len(request.delivered), 400)
         candidates = search(self._store, query, _filter(decision, request), depth)
         gate = Gate(self._store, query, decision.must or decision.own)
-        candidates = [c for c in candidates if gate.nearness(c) >= _bar(decision, c, request)]
+        judged = [Judged(c, gate.nearness(c), _bar(decision, c, request)) for c in candidates]
+        candidates = [one.candidate for one in judged if one.passes]
         ranked = rank(candidates, request, limit, cap_sources=decision.scope is not Scope.FILE)
         best = max((candidate.score for candidate in ranked), default=0.0)
         worth = [candidate for candidate in ranked if candidate.score >= _TAIL * best]
-        return _Found(worth, any(in_window(c.passage, request) and not repeats(c.passage, request) for c in candidates))
+        seen = any(in_window(c.passage, request) and not repeats(c.passage, request) for c in candidates)
+        return _Found(worth, seen, judged)
 
     def _first_passages(self, decision: Decision, limit: int) -> list[Candidate]:
         each = max(1, -(-limit // len(decision.sources)))
@@ -125,10 +129,12 @@ class Recaller:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is worth delivering, best first; `in_window`: something that fits is in the window already."""
+    """What is worth delivering, best first; `in_window`: something that fits is in the window already; `judged`: all
+    that a search found."""
 
     ranked: list[Candidate]
     in_window: bool
+    judged: Sequence[Judged] = ()
 
 
 def _not_in_window(candidates: Sequence[Candidate], request: RecallRequest) -> _Found:

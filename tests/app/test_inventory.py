@@ -102,6 +102,8 @@ async def test_why_says_what_was_searched_where_and_what_came_of_it(
     assert "4719" in told["delivered"][0]["passage"]["text"]
     assert "4719" in told["block"]
     assert told["reason"]
+    assert told["found"] >= len(told["delivered"]) + len(told["passed_over"])
+    assert all(row["reason"] and row["nearness"] >= 0 for row in told["passed_over"])
     assert 0 < told["block_tokens"] <= told["budget_tokens"]
     await inventory.why(SETTINGS, "hello", None, json=False)
     told = capsys.readouterr().out

@@ -53,6 +53,28 @@ def test_a_fact_that_left_the_window_comes_back(memory: Memory, turns: Turns) ->
     assert recall.decision.reason
 
 
+def test_the_trace_tells_what_became_of_every_passage(memory: Memory, turns: Turns) -> None:
+    messages = turns([*TALK, "My dog is called Biscuit and he is a beagle!"])
+    memory.remember(messages)
+    path = path_of(messages)
+    request = RecallRequest("What is the name of my dog?", CHAT, frozenset(path[1:2]), path=path, budget_tokens=150)
+    recall = memory.recall(request, count)
+    assert recall.trace is not None
+    fates = {one.passage.place.message: one.fate for one in recall.trace.weighed}
+    assert len(fates) == recall.trace.found
+    delivered = {one.passage.id: one.delivered for one in recall.trace.weighed if one.delivered}
+    assert delivered.items() <= {hit.passage.id: n for n, hit in enumerate(recall.hits, start=1)}.items()
+    assert {fates["chat-1-m1"], fates["chat-1-m9"]} == {
+        "delivered",
+        "says what a better one says, or is far behind the best",
+    }
+    assert fates["chat-1-m2"] == "the model sees it already"
+    far = [one for one in recall.trace.weighed if one.fate == "too far from the question"]
+    assert far
+    assert all(one.nearness < one.bar for one in far)
+    assert memory.recall(replace(request, question="hi"), count).trace is None
+
+
 def test_what_the_model_sees_is_not_recalled_again(memory: Memory, turns: Turns) -> None:
     messages = turns(TALK)
     memory.remember(messages)
