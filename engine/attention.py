@@ -1,4 +1,4 @@
-"""Attention over a paged window in plain torch: the CPU's path. On a GPU, `attention_gpu` takes the decode rows over.
+"""Attention over a paged window in plain torch. Kernels take it over where they can: `attention_gpu`, `attention_cpu`.
 
 Decode reads the window in place: a session's visible slots are at most a few contiguous runs (the sinks, and the
 ring before and after the page being written), so nothing is gathered and no slot outside them is touched; a page
@@ -19,7 +19,7 @@ from engine.model.config import Scoring
 from engine.model.decoder import Attend
 from engine.session import Session, SlotRange
 from engine.types import Position
-from engine.window import Sight
+from engine.window import Sight, WindowShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,28 @@ class PrefillChunk:
     """Consecutive tokens of one session, all sinks or all ring.
 
     slots: where they go, `[tokens]`.
-    sinks, window: slots of earlier tokens that some token of the chunk sees.
-    hidden: `[tokens, sinks + window + tokens]`, True where a token does not see that key.
+    sinks, window: slots of earlier tokens that some token of the chunk sees, `sink_count` of them sinks.
+    positions: of all keys, those earlier ones and then the chunk's own, `[columns]`, ascending.
+    seen: what each token sees; shape: of its session.
     """
 
     slots: Tensor
     sinks: list[SlotRange]
     window: list[SlotRange]
     sink_count: int
-    hidden: Tensor
+    positions: Tensor
+    seen: list[Sight]
+    shape: WindowShape
+
+    @property
+    def earlier(self) -> list[SlotRange]:
+        """The slots of all earlier tokens."""
+        return self.sinks + self.window
+
+    def hidden(self) -> Tensor:
+        """`[tokens, columns]`, True where a token does not see that key."""
+        own = self.positions[-len(self.seen) :]
+        return ~seen_keys(self.positions, own, self.seen, self.shape.sinks)
 
 
 def decode_row(session: Session, seen: Sight, t: Position) -> DecodeRow:
@@ -57,7 +70,7 @@ def decode_row(session: Session, seen: Sight, t: Position) -> DecodeRow:
     )
 
 
-def prefill_chunk(session: Session, seen: list[Sight], device: torch.device) -> PrefillChunk:
+def prefill_chunk(session: Session, seen: list[Sight]) -> PrefillChunk:
     """The plan for the next `len(seen)` tokens; `seen[i]` is what the i-th sees."""
     first, count, sinks = session.position, len(seen), session.shape.sinks
     end = Position(first + count)
@@ -74,8 +87,7 @@ def prefill_chunk(session: Session, seen: list[Sight], device: torch.device) -> 
         sink_ranges = session.slot_ranges(sink, Position(sinks))
         window_ranges = session.slot_ranges(start, first)
     keys = torch.cat((earlier, own))
-    hidden = ~seen_keys(keys, own, seen, sinks)
-    return PrefillChunk(slots.to(device), sink_ranges, window_ranges, sink_count, hidden.to(device))
+    return PrefillChunk(slots, sink_ranges, window_ranges, sink_count, keys, seen, session.shape)
 
 
 def seen_keys(keys: Tensor, own: Tensor, seen: list[Sight], sinks: int) -> Tensor:
@@ -122,32 +134,22 @@ class DecodeInPlace:
         return mixed.view(-1, dim)
 
 
-class PagedAttention:
-    """The `Attend` of one forward pass: `count` decode tokens first, attended by `decode`, then at most one chunk."""
+class PrefillInPlace:
+    """The tokens of a chunk, over copies of what they see; they attend before they are stored."""
 
-    def __init__(self, pages: Pages, decode: Attend, count: int, chunk: PrefillChunk | None, scoring: Scoring) -> None:
-        self._pages, self._decode, self._count = pages, decode, count
-        self._chunk, self._scoring = chunk, scoring
+    def __init__(self, pages: Pages, chunk: PrefillChunk, scoring: Scoring) -> None:
+        self._pages, self._chunk, self._scoring = pages, chunk, scoring
+        self._slots, self._hidden = (t.to(pages.k.device) for t in (chunk.slots, chunk.hidden()))
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
-        n, chunk = self._count, self._chunk
-        if chunk is None:
-            return self._decode(layer, q_window, q_sink, k, v)
-        out = q_window.new_empty(q_window.shape)
-        if n:
-            out[:n] = self._decode(layer, q_window[:n], q_sink[:n], k[:n], v[:n])
         k_slots, v_slots = self._pages.layer(layer)
-        q = q_window[n:]
-        same = q_sink is q_window
-        ranges = chunk.sinks + chunk.window
-        new_k, new_v = k[n:].transpose(0, 1), v[n:].transpose(0, 1)
-        keys = torch.cat([k_slots[:, r.first : r.end] for r in ranges] + [new_k], dim=1)
-        values = torch.cat([v_slots[:, r.first : r.end] for r in ranges] + [new_v], dim=1)
-        sink = q if same else q_sink[n:]
-        out[n:] = attend_chunk(q, sink, keys, values, chunk.sink_count, chunk.hidden, self._scoring)
-        k_slots[:, chunk.slots] = new_k
-        v_slots[:, chunk.slots] = new_v
+        new_k, new_v = k.transpose(0, 1), v.transpose(0, 1)
+        keys = torch.cat([k_slots[:, r.first : r.end] for r in self._chunk.earlier] + [new_k], dim=1)
+        values = torch.cat([v_slots[:, r.first : r.end] for r in self._chunk.earlier] + [new_v], dim=1)
+        out = attend_chunk(q_window, q_sink, keys, values, self._chunk.sink_count, self._hidden, self._scoring)
+        k_slots[:, self._slots] = new_k
+        v_slots[:, self._slots] = new_v
         return out
 
 

@@ -9,7 +9,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from engine.attention import AttentionByWindow, DecodeInPlace, PagedAttention, decode_row, prefill_chunk
+from engine.attention import (
+    AttentionByWindow,
+    DecodeInPlace,
+    DecodeThenPrefill,
+    PrefillInPlace,
+    decode_row,
+    prefill_chunk,
+)
+from engine.attention_cpu import PrefillByKernel, prefills_by_kernel
 from engine.attention_gpu import by_kernel
 from engine.attention_packed import pack_full, packed_attention
 from engine.attention_scored import ScoredAttention, ScoredPart, scored_part
@@ -56,11 +64,14 @@ PlanAttention = Callable[[Schedule, list[Sight], list[Sight], Scoring], Attend]
 
 
 def in_place(pages: Pages, schedule: Schedule, rows: list[Sight], chunk: list[Sight], scoring: Scoring) -> Attend:
-    """Plain torch, where the pages lie: the CPU's way."""
+    """Where the pages lie: the CPU's way."""
     decode = [decode_row(session, seen, session.position) for session, seen in zip(schedule.decode, rows, strict=True)]
-    prefill = schedule.prefill
-    ahead = None if prefill is None else prefill_chunk(prefill.session, chunk, pages.k.device)
-    return PagedAttention(pages, DecodeInPlace(pages, decode, scoring), len(decode), ahead, scoring)
+    attend = DecodeInPlace(pages, decode, scoring) if decode else None
+    if schedule.prefill is None:
+        return DecodeThenPrefill(attend, len(decode), None)
+    ahead = prefill_chunk(schedule.prefill.session, chunk)
+    by = PrefillByKernel if prefills_by_kernel(pages, scoring) else PrefillInPlace
+    return DecodeThenPrefill(attend, len(decode), by(pages, ahead, scoring))
 
 
 class EagerRunner:

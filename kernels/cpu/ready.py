@@ -19,6 +19,7 @@ from kernels.cpu.compiled import KEPT, MARK
 from kernels.cpu.decode_layers import DecodeLayers, LayerParts, SeenSlots
 from kernels.cpu.packed_linear import packed_linear, packed_rows
 from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight, empty
+from kernels.cpu.prefill_attention import DIMS, PrefillAttention, chunk_keys
 from kernels.cpu.team import Team
 
 _log = logging.getLogger(__name__)
@@ -139,6 +140,10 @@ def _run_each() -> None:
     pages = torch.zeros(2, 1, 1, 1, GROUP)
     layers = DecodeLayers([layer], pages[0], pages[1], eps=1.0, scale=1.0, team=team)
     layers(torch.zeros(1, GROUP), torch.zeros(1, 4, GROUP), [SeenSlots(0, [(0, 1)], [])])
+    q, k = torch.zeros(1, 1, DIMS), torch.zeros(1, 1, DIMS)
+    nowhere, here = torch.empty(0, dtype=torch.long), torch.tensor([[0, 0, 0, 1]])
+    keys = chunk_keys(nowhere, torch.tensor([0]), 0, here)
+    PrefillAttention(1, 1, DIMS, team)(q, q, (k, k), (k, k), keys, 1.0)
 
 
 def _nothing(rows: int, columns: int) -> PackedWeight:

@@ -24,6 +24,7 @@ from engine.scheduler import Prefill, Schedule
 from engine.types import Position
 from engine.window import WindowShape
 from kernels.cpu.decode_attention import PIECE
+from kernels.cpu.decode_layers import MOST_TOKENS
 from kernels.cpu.packed_weights import unpack
 from kernels.cpu.ready import wait_compiled
 from tests.engine.family_models import LLAMA3, MOE, make_model, write_model
@@ -147,6 +148,25 @@ def test_chunks_are_fused_where_none_is_written_over_what_another_sees(
     got = run_all(EagerRunner(model.decoder, pages, CPU), pages, [make_session(pages, shape, tokens, messages)], chunk)[
         1
     ]
+    want = wanted(theirs, tokens, starts)
+    for t, logits in got.items():
+        same(logits, want[t])
+
+
+@pytest.mark.parametrize("chunk", [MOST_TOKENS + 1, 40])
+def test_longer_chunks_attend_by_the_kernel(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    def refuse(*_: object) -> Any:
+        raise AssertionError("a chunk was attended in torch")
+
+    monkeypatch.setattr("engine.runner.PrefillInPlace", refuse)
+    model, theirs = the_model(tmp_path_factory.getbasetemp() / "llama-int4", "llama", WeightForm.INT4)
+    shape, tokens = WindowShape(PAGE, SINKS, RING), history(8)
+    starts, messages = split_messages(tokens, SINKS, seed=6)
+    pages = make_pages(model, shape.quota_pages, PAGE)
+    session = make_session(pages, shape, tokens, messages)
+    got = run_all(EagerRunner(model.decoder, pages, CPU), pages, [session], chunk)[1]
     want = wanted(theirs, tokens, starts)
     for t, logits in got.items():
         same(logits, want[t])
