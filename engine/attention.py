@@ -175,7 +175,7 @@ def attend_chunk(
     scores = scored(whole, scoring).masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1).to(values.dtype).view(kv_heads, group * tokens, -1)
     mixed = torch.bmm(weights, values).view(kv_heads, group, tokens, dim)
-    return mixed.permute(2, 0, 1, 3).reshape(tokens, kv_heads * group, dim)
+    return mixed.permute(2, 0, 1, 3).reshape(tokens, kv_heads * group, dim).contiguous()
 
 
 class DecodeThenPrefill:
