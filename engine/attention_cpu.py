@@ -24,7 +24,7 @@ class PrefillByKernel:
 
     def __init__(self, pages: Pages, chunk: PrefillChunk, scoring: Scoring) -> None:
         self._pages, self._slots, self._scale = pages, chunk.slots, scoring.scale
-        self._keys = _keys(chunk)
+        self._keys = keys_of(chunk)
         self._attend: PrefillAttention | None = None
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -39,13 +39,15 @@ class PrefillByKernel:
         return out
 
 
-def _keys(chunk: PrefillChunk) -> ChunkKeys:
+def keys_of(chunk: PrefillChunk) -> ChunkKeys:
+    """What the tokens of a chunk see, as the kernel takes it."""
     positions, tokens = chunk.positions, len(chunk.seen)
     # Tokens that are sinks themselves see sinks alone, with one query: nothing is apart for them.
-    sinks = chunk.sink_count if int(positions[-1]) >= chunk.shape.sinks else 0
+    in_ring = int(positions[-1]) >= chunk.shape.sinks
+    sinks = chunk.sink_count if in_ring else 0
     sink_from, ring_from = (
         torch.searchsorted(positions, torch.tensor(begin))
-        for begin in zip(*((s.sink, s.start if sinks else s.sink) for s in chunk.seen), strict=True)
+        for begin in zip(*((s.sink, s.start if in_ring else s.sink) for s in chunk.seen), strict=True)
     )
     until = torch.arange(len(positions) - tokens, len(positions)) + 1
     seen = torch.stack((sink_from, torch.full((tokens,), sinks), ring_from.clamp(min=sinks), until), dim=1)

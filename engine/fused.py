@@ -1,11 +1,12 @@
-"""A step's few tokens by the CPU's fused kernel, where the model and its pages allow it."""
+"""A step's tokens by the CPU's fused kernels, where the model and its pages allow it."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from engine.attention import decode_row
+from engine.attention import PrefillChunk, decode_row
+from engine.attention_cpu import keys_of
 from engine.cache.pages import Pages
 from engine.model.config import Activation, Norms, QkNorm
 from engine.model.decoder import Decoder, LayerWeights, Phases
@@ -16,6 +17,7 @@ from engine.types import Position
 from engine.window import Sight
 from kernels.cpu.decode_attention import DIMS
 from kernels.cpu.decode_layers import MOST_LAYERS, MOST_TOKENS, DecodeLayers, LayerParts, SeenSlots
+from kernels.cpu.prefill_layers import PrefillLayers
 from kernels.cpu.team import team
 
 
@@ -27,15 +29,25 @@ class FusedLayers:
         self._scale = decoder.config.embedding_scale
         k, v = (t.flatten(2, 3) for t in (pages.k, pages.v))
         eps, scale = decoder.config.norm_eps, decoder.config.scoring.scale
-        self._layers = DecodeLayers(parts, k, v, eps=eps, scale=scale, team=team())
+        self._few = DecodeLayers(parts, k, v, eps=eps, scale=scale, team=team())
+        self._many = PrefillLayers(parts, k, v, eps=eps, scale=scale, team=team())
 
     def forward(self, tokens: Tensor, phases: Phases, seen: list[SeenSlots]) -> Tensor:
         """As `Decoder.forward`, attention included."""
-        hidden = self._embedding.rows(tokens) * self._scale
+        hidden, turns = self._begin(tokens, phases)
+        self._few(hidden, turns, seen)
+        return hidden
+
+    def forward_chunk(self, tokens: Tensor, phases: Phases, chunk: PrefillChunk) -> Tensor:
+        """The same of consecutive tokens of one session, all sinks or all ring, however many."""
+        hidden, turns = self._begin(tokens, phases)
+        self._many(hidden, turns, chunk.slots, keys_of(chunk))
+        return hidden
+
+    def _begin(self, tokens: Tensor, phases: Phases) -> tuple[Tensor, Tensor]:
         sink = phases.window if phases.sink is None else phases.sink
         turns = torch.cat([t for (r,) in (phases.window, sink) for t in (r.cos, r.sin)], dim=1)
-        self._layers(hidden, turns, seen)
-        return hidden
+        return self._embedding.rows(tokens) * self._scale, turns
 
 
 def fused_layers(decoder: Decoder, pages: Pages) -> FusedLayers | None:

@@ -128,6 +128,9 @@ class EagerRunner:
             slots = slots_seen(seen)
             if slots is not None:
                 return self._fused.forward(tokens, phases, slots)
+            if len(work) == 1:
+                ((session, sights),) = seen
+                return self._fused.forward_chunk(tokens, phases, prefill_chunk(session, sights))
         attentions = {window: self._attention(schedule, starts, window) for window in self._decoder.config.windows}
         return self._decoder.forward(tokens, phases, AttentionByWindow(attentions, self._windows))
 

@@ -56,7 +56,7 @@ class SeenSlots:
     ring: Sequence[tuple[int, int]]
 
 
-class _Weights(NamedTuple):
+class LayerWeights(NamedTuple):
     """`products` int64 `[layers, 4, 3]`: address, bits, bytes of a tile. Biases and head norms have no layers where
     there are none."""
 
@@ -98,7 +98,8 @@ class _Room(NamedTuple):
 
 
 @jit
-def _norm(x: Any, weight: Any, eps: float, out: Any) -> None:
+def norm_row(x: Any, weight: Any, eps: float, out: Any) -> None:
+    """RMSNorm of the first `len(weight)` numbers of a row."""
     total = np.float32(0)
     for i in range(len(x)):
         total += x[i] * x[i]
@@ -186,7 +187,7 @@ def _gate(counters: int, phase: int, threads: int, me: int, product: Any, column
 
 
 @jit
-def _turn(x: Any, turns: Any, out: Any) -> None:
+def turn(x: Any, turns: Any, out: Any) -> None:
     """Rotate one head `x` `[head_dim]`, by cosines `turns[0]` and signed sines `turns[1]`."""
     half = len(x) // 2
     for i in range(half):
@@ -209,12 +210,12 @@ def _place(layer: int, weights: Any, step: Any, room: Any, me: int, threads: int
         for head in range(q_heads + kv_heads):
             if len(weights.head_norms):
                 which = 0 if head < q_heads else 1
-                _norm(heads[head], weights.head_norms[layer, which], weights.eps, heads[head])
+                norm_row(heads[head], weights.head_norms[layer, which], weights.eps, heads[head])
             if head < q_heads:
-                _turn(heads[head], step.turns[token, 0:2], room.queries[token, 0, head])
-                _turn(heads[head], step.turns[token, 2:4], room.queries[token, 1, head])
+                turn(heads[head], step.turns[token, 0:2], room.queries[token, 0, head])
+                turn(heads[head], step.turns[token, 2:4], room.queries[token, 1, head])
             else:
-                _turn(heads[head], step.turns[token, 0:2], step.k[layer, head - q_heads, step.slots[token]])
+                turn(heads[head], step.turns[token, 0:2], step.k[layer, head - q_heads, step.slots[token]])
         for head in range(kv_heads):
             for i in range(dim):
                 step.v[layer, head, step.slots[token], i] = heads[q_heads + kv_heads + head, i]
@@ -253,7 +254,7 @@ def _layers(counters: int, me: int, threads: int, weights: Any, step: Any, room:
     for layer in range(len(weights.norms)):
         phase, products, wide = layer * _CLAIMED, weights.products[layer], room.wide[me]
         for token in range(tokens):
-            _norm(step.hidden[token], weights.norms[layer, 0], weights.eps, wide[token])
+            norm_row(step.hidden[token], weights.norms[layer, 0], weights.eps, wide[token])
         _take_in(wide, width, room, me)
         _project(counters, phase, threads, me, products[0], width, room)
         _place(layer, weights, step, room, me, threads)
@@ -263,7 +264,7 @@ def _layers(counters: int, me: int, threads: int, weights: Any, step: Any, room:
         _take_in(wide, q_width, room, me)
         _add_product(counters, phase + 2, threads, me, products[1], q_width, step.hidden, room)
         for token in range(tokens):
-            _norm(step.hidden[token], weights.norms[layer, 1], weights.eps, wide[token])
+            norm_row(step.hidden[token], weights.norms[layer, 1], weights.eps, wide[token])
         _take_in(wide, width, room, me)
         _gate(counters, phase + 3, threads, me, products[2], width, room)
         _take_in(room.inner, inner, room, me)
@@ -284,7 +285,7 @@ class DecodeLayers:
         self._hidden, self._inner = first.qkv.columns, first.down.columns
         self._rows, self._dim, self._kv_heads = first.qkv.rows, k.shape[3], k.shape[1]
         self._q_heads = first.out.columns // self._dim
-        self._weights = _weights(layers, eps, scale)
+        self._weights = layer_weights(layers, eps, scale)
         self._rooms: dict[tuple[int, int], _Room] = {}
 
     def __call__(self, hidden: Tensor, turns: Tensor, seen: Sequence[SeenSlots]) -> None:
@@ -332,7 +333,8 @@ class DecodeLayers:
         )  # fmt: skip
 
 
-def _weights(layers: Sequence[LayerParts], eps: float, scale: float) -> _Weights:
+def layer_weights(layers: Sequence[LayerParts], eps: float, scale: float) -> LayerWeights:
+    """The layers as the kernels read them."""
     products = [
         [
             (weight.data.data_ptr(), weight.bits, weight.data.stride(0))
@@ -343,7 +345,7 @@ def _weights(layers: Sequence[LayerParts], eps: float, scale: float) -> _Weights
     norms = torch.stack([torch.stack((part.attention_norm, part.mlp_norm)) for part in layers])
     bias = [part.bias.float() for part in layers if part.bias is not None]
     heads = [torch.stack((p.q_norm, p.k_norm)) for p in layers if p.q_norm is not None and p.k_norm is not None]
-    return _Weights(
+    return LayerWeights(
         np.array(products, np.int64), norms.numpy(), _stacked(bias, 2), _stacked(heads, 3), np.float32(eps),
         np.float32(scale),
     )  # fmt: skip

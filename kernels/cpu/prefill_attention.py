@@ -246,6 +246,24 @@ def _attend(
     wait(counters, threads)
 
 
+def tokens_at_once(group: int) -> int:
+    """Tokens whose queries, `group` for each KV head, share what is laid out."""
+    return max(1, _AT_ONCE // group)
+
+
+def rooms_for(group: int, dim: int, threads: int) -> tuple[Any, ...]:
+    """What `attend_tokens` computes on the way, each thread's in front."""
+    rows = -(-tokens_at_once(group) * group // _ROWS) * _ROWS
+
+    def floats(*shape: int) -> Any:
+        return np.zeros((threads, *shape), np.float32)
+
+    return (
+        floats(rows, dim), floats(rows, dim), floats(rows, 2), floats(dim, BLOCK), floats(BLOCK, dim),
+        floats(_ROWS, BLOCK),
+    )  # fmt: skip
+
+
 class PrefillAttention:
     """Attention of chunks for one shape of heads: what is computed on the way is kept from one call to the next."""
 
@@ -253,16 +271,7 @@ class PrefillAttention:
         if dim % DIMS:
             raise ValueError(f"heads of {dim}; a multiple of {DIMS} is taken")
         self._shape, self._team = (kv_heads, group, dim), team
-        self._at_once = max(1, _AT_ONCE // group)
-        rows = -(-self._at_once * group // _ROWS) * _ROWS
-
-        def floats(*shape: int) -> Any:
-            return np.zeros((team.threads, *shape), np.float32)
-
-        self._rooms = (
-            floats(rows, dim), floats(rows, dim), floats(rows, 2), floats(dim, BLOCK), floats(BLOCK, dim),
-            floats(_ROWS, BLOCK),
-        )  # fmt: skip
+        self._at_once, self._rooms = tokens_at_once(group), rooms_for(group, dim, team.threads)
 
     def __call__(
         self, q_window: Tensor, q_sink: Tensor, new: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor],

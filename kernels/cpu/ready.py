@@ -20,6 +20,7 @@ from kernels.cpu.decode_layers import DecodeLayers, LayerParts, SeenSlots
 from kernels.cpu.packed_linear import packed_linear, packed_rows
 from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight, empty
 from kernels.cpu.prefill_attention import DIMS, PrefillAttention, chunk_keys
+from kernels.cpu.prefill_layers import PrefillLayers
 from kernels.cpu.team import Team
 
 _log = logging.getLogger(__name__)
@@ -144,6 +145,8 @@ def _run_each() -> None:
     nowhere, here = torch.empty(0, dtype=torch.long), torch.tensor([[0, 0, 0, 1]])
     keys = chunk_keys(nowhere, torch.tensor([0]), 0, here)
     PrefillAttention(1, 1, DIMS, team)(q, q, (k, k), (k, k), keys, 1.0)
+    chunks = PrefillLayers([layer], pages[0], pages[1], eps=1.0, scale=1.0, team=team)
+    chunks(torch.zeros(1, GROUP), torch.zeros(1, 4, GROUP), torch.tensor([0]), keys)
 
 
 def _nothing(rows: int, columns: int) -> PackedWeight:
