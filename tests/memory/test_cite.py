@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,3 +78,42 @@ def test_what_every_passage_says_is_no_evidence() -> None:
     ]
     _, labels = cite("What happened in August?", "The museum was closed.", passages)
     assert labels == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "cleaned"),
+    [
+        ('It says "was installed in 2019 by Harlow Engineering" [1].', None),
+        ("It says “installed in 2019 … Harlow Engineering” [1].", None),
+        ('It says "was installed in 2019 by Harlow Engineering" [2].', "[1]"),
+        ('It says "was installed in 1999 by the navy itself" [1].', ""),
+        ('It says "was installed in 1999 by the navy itself" [1][2].', ""),
+        ('A "pump" is old [1].', None),
+        ("手册说「泵的序列号是空的」[1]。", ""),
+    ],
+)
+def test_what_is_quoted_stands_in_the_passage_or_loses_its_mark(answer: str, cleaned: str | None) -> None:
+    given, labels = cite("?", answer, [PUMP, BIRDS])
+    if cleaned is None:
+        assert given == answer
+        assert labels[0] == "1"
+    else:
+        bare = answer.replace(" [1]", "").replace("[1]", "").replace(" [2]", "").replace("[2]", "")
+        assert given == (bare if not cleaned else bare.replace(".", f" {cleaned}."))
+
+
+@pytest.mark.parametrize(
+    ("answer", "cleaned"),
+    [
+        ("It is so [1, page 1].", "It is so [1]."),
+        ("It is so [1, page 9].", "It is so [1]."),
+        ("It is so [manual.pdf, p. 2].", "It is so [2]."),
+        ("It is so [manual.pdf, page 77].", "It is so."),
+        ("It is so [other.pdf].", "It is so."),
+        ("It is so [manual.pdf].", "It is so [1][2]."),
+        ("见【1，第3页】。", "见[1]。"),
+        ("See [the guide](guide.md) and [todo].", "See [the guide](guide.md) and [todo]."),
+    ],
+)
+def test_places_in_marks_are_those_of_passages(answer: str, cleaned: str) -> None:
+    assert cite("?", answer, [PUMP, BIRDS])[0] == cleaned
