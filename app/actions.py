@@ -20,6 +20,7 @@ class ActionId(StrEnum):
     FAVORITES = "favorites"
     SEARCH = "search"
     DOCUMENTS = "documents"
+    BASE = "base"
     RENAME = "rename"
     DELETE = "delete"
     EXPORT = "export"
@@ -316,6 +317,15 @@ ACTIONS: tuple[Action, ...] = (
         Group.LOOK,
         Context.GLOBAL,
         command="documents",
+    ),
+    Action(
+        ActionId.BASE,
+        "Knowledge bases",
+        "Have this chat search these bases and the chats only (all: everything); without a name, list them.",
+        Group.LOOK,
+        Context.GLOBAL,
+        command="base",
+        argument="[NAME …]",
     ),
     Action(
         ActionId.PANEL,

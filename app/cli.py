@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer._click.exceptions import ClickException  # typer carries its own copy of click and exports only a part
 
+from app.cli_base import base
 from app.cli_memory import kind_of, memory
 from app.cli_options import Json, Kind, Limit, MisuseError, Quiet, settings_of
 from app.guard import INTERRUPTED, MISUSED, complain, guarded
@@ -26,6 +27,7 @@ cli = typer.Typer(
 )
 
 cli.add_typer(memory, name="memory")
+cli.add_typer(base, name="base")
 
 
 def _version(wanted: bool) -> None:
@@ -88,6 +90,9 @@ def ask(
     question: Annotated[str, typer.Argument(help="The question; text on stdin is added to it.")] = "",
     chat: Annotated[str | None, typer.Option(help="Go on with this chat (id or title).")] = None,
     file: Annotated[list[Path] | None, typer.Option(help="Attach a file; may be repeated.")] = None,
+    in_base: Annotated[
+        list[str] | None, typer.Option("--base", help="Search this base and the chats only; may be repeated; all.")
+    ] = None,
     json_schema: Annotated[Path | None, typer.Option(help="The answer is JSON by the schema in this file.")] = None,
     regex: Annotated[str | None, typer.Option(help="The whole answer matches this pattern.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text; may be repeated.")] = None,
@@ -116,7 +121,7 @@ def ask(
         "repetition_penalty": repeat_penalty,
     }
     settings = constrained(overridden(settings_of(context), overrides), json_schema, regex)
-    request = Ask(question, piped, chat, tuple(file or ()), as_json, quiet)
+    request = Ask(question, piped, chat, tuple(file or ()), as_json, quiet, tuple(in_base or ()))
     raise typer.Exit(run(lambda: work(settings, request)))
 
 

@@ -105,6 +105,7 @@ class Conversation:
             return question
         path = await asyncio.to_thread(self._store.path, self.chat)
         known = await asyncio.to_thread(self._store.chat_documents, self.chat)
+        bases = await asyncio.to_thread(self._store.bases_of, self.chat)
         visible = (*prepared.whole, question.id)
         with_block = [m for m in path if m.id in visible and m.role is wire.Role.USER and not m.pinned]
         request = wire.RecallRequest(
@@ -118,6 +119,7 @@ class Conversation:
             earlier=asked_before(path, question),
             budget_tokens=min(options.recall_tokens, wire.most_recalled(prepared.ring_tokens)),
             tokenizer_file=options.tokenizer_file,
+            bases=tuple(path for base in bases for path in base.paths),
         )
         recalled = await self.wait(self._host.recall(request))
         if recalled is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from app.events import ChatsChanged, Event, IngestJob, Listener, ModelPhase, Mod
 from app.file_access import FileAccess
 from app.host.documents import DocumentInfo
 from app.host.stream import HostError
-from app.host.wire import Passage, SearchRequest, SearchResult, SourceKind, WindowView
+from app.host.wire import Passage, SearchRequest, SearchResult, SourceKind
 from app.ids import ChatId, JobId, MessageId, new_chat_id
 from app.indexer import Indexer
 from app.memory_access import MemoryAccess
@@ -27,7 +27,7 @@ from app.ports import ChatView, DeskError, Dropped
 from app.settings import Settings
 from app.startup import Startup
 from app.store.store import Owner, Store, StoreError, acquire_owner
-from app.store.types import Attachment, Chat, Message
+from app.store.types import Attachment, Base, Chat, Message
 from app.turn_options import TurnOptions, turn_options
 from app.turns import Turns
 from app.words import words_in_chats
@@ -192,7 +192,7 @@ class Desk:
             raise DeskError("That chat is gone.")
         messages = await self._try(lambda: self._store.path(chat, OPENED_MESSAGES))
         earlier = max(0, await self._try(lambda: self._store.path_length(chat)) - len(messages))
-        return ChatView(row, tuple(messages), earlier, await self._window(chat), self._queues.texts(chat))
+        return ChatView(row, tuple(messages), earlier, await self._startup.window(chat), self._queues.texts(chat))
 
     async def earlier_messages(self, chat: ChatId, before: MessageId, limit: int) -> list[Message]:
         """Up to `limit` messages of the path before `before`, oldest first."""
@@ -326,6 +326,19 @@ class Desk:
             return await self._try(lambda: words_in_chats(self._store, query, limit))
         return await self.memory.search(SearchRequest(query, limit, kind))
 
+    async def bases(self) -> list[Base]:
+        """Every knowledge base."""
+        return await self.memory.bases()
+
+    async def bases_of(self, chat: ChatId) -> tuple[Base, ...]:
+        """The bases that a chat searches; none: everything."""
+        return await self.memory.bases_of(chat)
+
+    async def choose_bases(self, chat: ChatId, names: Sequence[str]) -> tuple[Base, ...]:
+        """Have a chat search these bases and the chats only; everything for none."""
+        await self._begin(chat)
+        return await self.memory.choose_bases(chat, names)
+
     async def documents(self) -> list[DocumentInfo]:
         """Everything ingested. Raises DeskError while the memory is not up."""
         return await self.memory.documents()
@@ -353,16 +366,6 @@ class Desk:
     @property
     def _turns(self) -> Turns:
         return _opened(self._turns_)
-
-    async def _window(self, chat: ChatId) -> WindowView | None:
-        host = self._startup.host
-        state = self._startup.state(Part.MODEL)
-        if state.phase is not ModelPhase.READY or not host.engine.alive:
-            return None
-        try:
-            return await host.window(chat)
-        except HostError:
-            return None  # it has just died; a chat can be read without it
 
     async def _try(self, call: Callable[[], T]) -> T:
         """Run a store call in a thread; its error becomes a DeskError."""

@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -20,8 +20,9 @@ from app.host.stream import HostError
 from app.host.wire import LoadProgress, Passage, RecallRequest, SearchRequest, SearchResult
 from app.ids import ChatId, DocumentId, MessageId
 from app.ports import DeskError
+from app.store.bases import EVERYTHING
 from app.store.store import Store, StoreError
-from app.store.types import Chat, Message
+from app.store.types import Base, Chat, Message
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ class MemoryAccess:
         left the window."""
         path = await self._call(lambda: self._store.path(chat)) if chat is not None else []
         known = await self._call(lambda: self._store.chat_documents(chat)) if chat is not None else ()
+        bases = await self._call(lambda: self._store.bases_of(chat)) if chat is not None else ()
         request = RecallRequest(
             question=question,
             chat=chat or ChatId(""),
@@ -77,6 +79,7 @@ class MemoryAccess:
             earlier=asked_before(path, None),
             budget_tokens=budget_tokens,
             tokenizer_file=tokenizer_file,
+            bases=tuple(path for base in bases for path in base.paths),
         )
         with _told():
             return await self._host.why(WhyRequest(request))
@@ -94,6 +97,28 @@ class MemoryAccess:
         with _told():
             while (kept := await digester.next()) is not None:
                 yield kept
+
+    async def bases(self) -> list[Base]:
+        """Every knowledge base, by name."""
+        return await self._call(self._store.bases)
+
+    async def add_to_base(self, name: str, paths: Sequence[Path]) -> Base:
+        """Put folders and files into a knowledge base, made when there is none of that name. Their documents are in it
+        as soon as they are read."""
+        return await self._call(lambda: self._store.add_to_base(name, [str(path.absolute()) for path in paths]))
+
+    async def remove_base(self, name: str) -> Base:
+        """Dissolve a knowledge base; what was read stays."""
+        return await self._call(lambda: self._store.remove_base(name))
+
+    async def choose_bases(self, chat: ChatId, names: Sequence[str]) -> tuple[Base, ...]:
+        """Have a stored chat search these bases and the chats; everything for none, or for "all"."""
+        wanted = [name for name in names if name.casefold() != EVERYTHING]
+        return await self._call(lambda: self._store.choose_bases(chat, wanted))
+
+    async def bases_of(self, chat: ChatId) -> tuple[Base, ...]:
+        """The bases that a chat searches; none when it searches everything."""
+        return await self._call(lambda: self._store.bases_of(chat))
 
     async def find_chat(self, given: str) -> Chat | None:
         """The chat that a person means by an id, a part of it, or a title."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +13,7 @@ from app.events import IngestJob, Listener, ModelState
 from app.host.documents import DocumentInfo
 from app.host.wire import Passage, SearchResult, SourceKind, WindowView
 from app.ids import ChatId, JobId, MessageId
-from app.store.types import Attachment, Chat, Message
+from app.store.types import Attachment, Base, Chat, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,15 @@ class DeskPort(Protocol):
 
     async def search(self, query: str, *, kind: SourceKind | None = None, limit: int = 20) -> SearchResult:
         """Search chats and documents; only the words of the chats while the memory is not up. Raises DeskError."""
+
+    async def bases(self) -> list[Base]:
+        """Every knowledge base, by name."""
+
+    async def bases_of(self, chat: ChatId) -> tuple[Base, ...]:
+        """The bases that a chat searches; none: everything."""
+
+    async def choose_bases(self, chat: ChatId, names: Sequence[str]) -> tuple[Base, ...]:
+        """Have a chat search these bases and the chats only; everything for none, or for "all". Raises DeskError."""
 
     async def documents(self) -> list[DocumentInfo]:
         """Everything ingested."""

@@ -11,6 +11,7 @@ from app.host import wire
 from app.host.host import Host
 from app.host.process import ChildExit
 from app.host.stream import HostError
+from app.ids import ChatId
 from app.models.errors import ModelError
 from app.models.fetch import FetchPhase, FetchProgress, fetch
 from app.models.manifest import embedder
@@ -102,6 +103,15 @@ class Startup:
     async def stop(self) -> None:
         """End both children."""
         await self.host.stop()
+
+    async def window(self, chat: ChatId) -> wire.WindowView | None:
+        """What the model sees of a chat; None while no model is up."""
+        if self.state(Part.MODEL).phase is not ModelPhase.READY or not self.host.engine.alive:
+            return None
+        try:
+            return await self.host.window(chat)
+        except HostError:
+            return None  # it has just died; a chat can be read without it
 
     def _fetching(self, name: Part, progress: FetchProgress) -> None:
         if progress.phase is not FetchPhase.READY:

@@ -18,6 +18,7 @@ from memory.ingest.extract import Extract, Job, Reader
 from memory.ingest.readers import read_file
 from memory.ingest.sniff import check
 from memory.passages import Filter, NewPassage
+from memory.places import under
 from memory.recall.cite import cite
 from memory.recall.rank import rank
 from memory.recall.recall import Recaller
@@ -175,6 +176,10 @@ class Memory:
     def documents(self) -> list[DocumentRow]:
         """Every ingested document, newest first."""
         return self._store.passages.documents()
+
+    def documents_under(self, paths: Sequence[str]) -> frozenset[SourceId]:
+        """The documents whose files were given at, or below, one of these absolute paths."""
+        return under(self._store.passages, paths)
 
     # --- turns ----------------------------------------------------------------------------------------------
 

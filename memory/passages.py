@@ -38,6 +38,8 @@ class Filter:
     kind: SourceKind | None = None
     sources: tuple[SourceId, ...] | None = None
     messages: frozenset[str] | None = None
+    documents: frozenset[SourceId] | None = None
+    """Of documents, only these; chats are not concerned."""
 
     def admits(self, passage: Passage) -> bool:
         """Whether `passage` is inside."""
@@ -45,6 +47,11 @@ class Filter:
             (self.kind is None or passage.source.kind is self.kind)
             and (self.sources is None or passage.source.id in self.sources)
             and (self.messages is None or passage.place.message in self.messages)
+            and (
+                self.documents is None
+                or passage.source.kind is not SourceKind.DOCUMENT
+                or passage.source.id in self.documents
+            )
         )
 
 
@@ -262,6 +269,9 @@ class PassageDb:
                 sql + f" AND p.source {_IN}",
                 [*parameters, json.dumps(within.sources)],
             )
+        if within.documents is not None:
+            sql += f" AND (s.kind <> '{SourceKind.DOCUMENT}' OR p.source {_IN})"
+            parameters.append(json.dumps(sorted(within.documents)))
         if within.messages is not None:
             sql += f" AND p.message {_IN}"
             parameters.append(json.dumps(sorted(within.messages)))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from memory.types import SourceId
+
+if TYPE_CHECKING:
+    from memory.passages import PassageDb
 
 
 def leave(db: sqlite3.Connection, origin: str, but: SourceId) -> tuple[SourceId, ...]:
@@ -20,3 +25,15 @@ def leave(db: sqlite3.Connection, origin: str, but: SourceId) -> tuple[SourceId,
         else:
             db.execute("UPDATE sources SET title = ?, origin = ? WHERE id = ? AND origin = ?", (*left, source, origin))
     return tuple(gone)
+
+
+def under(db: PassageDb, paths: Sequence[str]) -> frozenset[SourceId]:
+    """The documents that stand at, or below, one of these absolute paths."""
+    found = set[SourceId]()
+    for path in paths:
+        folder = path.rstrip("/") + "/"
+        rows = db.rows(
+            "SELECT DISTINCT source FROM names WHERE origin = ? OR substr(origin, 1, ?) = ?", path, len(folder), folder
+        )
+        found.update(SourceId(str(source)) for (source,) in rows)
+    return frozenset(found)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memory.embed import Embedder, Vectors
 from memory.passages import Filter, NewPassage, PassageDb, TermMatch
-from memory.types import OnProgress, Passage, PassageId, Progress, RecallError, Source, SourceId
+from memory.types import OnProgress, Passage, PassageId, Progress, RecallError, Source, SourceId, SourceKind
 from memory.vectors import Near, VectorIndex
 
 _ROUND = 256
@@ -159,7 +159,13 @@ class Store:
         if not self.wait_for_vectors() or self._vectors is None:
             return None, []
         vector = self._embedder.question(question)
-        return vector, self._vectors.near(vector, limit, within.sources, within.kind)
+        if within.documents is None or within.sources is not None or within.kind is SourceKind.CHAT:
+            return vector, self._vectors.near(vector, limit, within.sources, within.kind)
+        # Of all documents the nearest may lie outside: these are asked for by themselves, and so are the chats.
+        near = self._vectors.near(vector, limit, sorted(within.documents), None)
+        if within.kind is None:
+            near = [*near, *self._vectors.near(vector, limit, None, SourceKind.CHAT)]
+        return vector, near
 
     def cosines(self, vector: Vectors, ids: Sequence[PassageId]) -> dict[PassageId, float]:
         """Similarity of given passages with a question's vector."""

@@ -144,6 +144,8 @@ class RecallRequest:
     """What the person asked before in this chat, oldest first; when empty, the questions of `path` that the memory
     holds already."""
     budget_tokens: int = 600
+    documents: frozenset[SourceId] | None = None
+    """Of documents, only these are searched, and those of this chat; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True)

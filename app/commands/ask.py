@@ -32,6 +32,7 @@ class Ask:
     files: tuple[Path, ...] = ()
     json: bool = False
     quiet: bool = False
+    bases: tuple[str, ...] = ()
 
 
 def constrained(settings: Settings, json_schema: Path | None, regex: str | None) -> Settings:
@@ -88,6 +89,8 @@ async def ask(settings: Settings, request: Ask) -> int:
     progress = Progress(request.quiet or request.json)
     async with opened(settings, progress) as desk:
         chat = (await desk.new_chat()).chat.id if request.chat is None else (await desk.find_chat(request.chat)).id
+        if request.bases:
+            await desk.choose_bases(chat, request.bases)
         await desk.own()
         desk.start_model()
         desk.start_memory()

@@ -98,7 +98,9 @@ class MemoryChild:
         )
 
     def _recalled(self, request: wire.RecallRequest) -> types.Recall:
-        return self._ready().recall(
+        memory = self._ready()
+        here = (types.SourceId(document) for document in (*request.attached, *request.chat_documents))
+        return memory.recall(
             types.RecallRequest(
                 question=request.question,
                 chat=types.SourceId(request.chat),
@@ -109,6 +111,7 @@ class MemoryChild:
                 chat_documents=tuple(types.SourceId(d) for d in request.chat_documents),
                 earlier=tuple(request.earlier),
                 budget_tokens=request.budget_tokens,
+                documents=memory.documents_under(request.bases).union(here) if request.bases else None,
             ),
             token_counter(request.tokenizer_file),
         )

@@ -318,6 +318,8 @@ class RecallRequest:
     """What the person asked before in this chat, oldest first."""
     budget_tokens: int
     tokenizer_file: str
+    bases: tuple[str, ...] = ()
+    """Absolute paths: of documents, those below them and those of this chat are searched; none: all."""
 
 
 @dataclass(frozen=True, slots=True)

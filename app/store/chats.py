@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from app.host.wire import ForgetRequest
 from app.ids import ChatId, DocumentId, MessageId, new_chat_id
-from app.store import messages, outbox, redact, rows
+from app.store import bases, messages, outbox, redact, rows
 from app.store.db import StoreError
 from app.store.types import Chat, OutboxKind
 
@@ -110,6 +110,7 @@ def fork(connection: sqlite3.Connection, chat: ChatId, message: MessageId) -> Ch
         forked_from=node.id,
     )
     _insert(connection, new)
+    bases.copy(connection, chat, new.id)
     return need(connection, new.id)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from app.errors import PersonError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The number of the newest file in app/store/upgrades; kept in PRAGMA user_version."""
 BUSY_SECONDS = 20.0
 """How long a write waits for another program's. Ours last milliseconds; a vacuum of 75 MiB about a second."""

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from app.host.wire import ForgetRequest, Passage, RememberedMessage
 from app.ids import ChatId, DocumentId, MessageId
-from app.store import chats, export, favorites, journal, messages, outbox, pins, redact, search
+from app.store import bases, chats, export, favorites, journal, messages, outbox, pins, redact, search
 from app.store.chats import Deleted
 from app.store.db import Database, StoreError, in_words
 from app.store.outbox import IngestPayload, forget_request
 from app.store.owner import Owner, Writer, acquire_owner, writer_is_alive
 from app.store.search import MessageHit
-from app.store.types import Attachment, Chat, Figures, Message, MessageStatus, OutboxItem, OutboxKind
+from app.store.types import Attachment, Base, Chat, Figures, Message, MessageStatus, OutboxItem, OutboxKind
 
 __all__ = [
     "Deleted",
@@ -215,6 +215,33 @@ class Store:
         """The pinned messages on the chat's path, oldest first."""
         with self._database.read() as connection:
             return pins.pinned(connection, chat)
+
+    # --- bases
+
+    def add_to_base(self, name: str, paths: Sequence[str]) -> Base:
+        """Put absolute paths into a knowledge base, made when there is none of that name."""
+        with self._database.write() as connection:
+            return bases.add(connection, name, paths)
+
+    def remove_base(self, name: str) -> Base:
+        """Dissolve a base; its files stay."""
+        with self._database.write() as connection:
+            return bases.remove(connection, name)
+
+    def bases(self) -> list[Base]:
+        """Every base, by name."""
+        with self._database.read() as connection:
+            return bases.listed(connection)
+
+    def choose_bases(self, chat: ChatId, names: Sequence[str]) -> tuple[Base, ...]:
+        """Have a chat search these bases only; everything for none."""
+        with self._database.write() as connection:
+            return bases.choose(connection, chat, names)
+
+    def bases_of(self, chat: ChatId) -> tuple[Base, ...]:
+        """The bases that a chat searches; none: everything."""
+        with self._database.read() as connection:
+            return bases.of_chat(connection, chat)
 
     # --- documents
 

@@ -86,6 +86,14 @@ class Chat:
     messages: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A knowledge base: the documents whose files lie at, or below, one of these absolute paths."""
+
+    name: str
+    paths: tuple[str, ...]
+
+
 class OutboxKind(StrEnum):
     """What waits to reach the memory."""
 

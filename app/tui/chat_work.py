@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from app.events import IngestJob
 from app.host.wire import Passage
 from app.ids import ChatId, MessageId
 from app.ports import ChatView, DeskError, DeskPort, Dropped
-from app.store.types import Attachment, Chat, Message, MessageStatus
+from app.store.types import Attachment, Base, Chat, Message, MessageStatus
 from app.tui.live import LiveAnswers
 from app.tui.text import export_path, job_of
 
@@ -289,6 +290,16 @@ class ChatWork:
         if not passages and message.parent is not None:
             passages = await self.desk.sources(message.parent)
         self._tell(self.SourcesRead(message, passages))
+
+    # --- knowledge bases --------------------------------------------------------------------------
+
+    async def choose_bases(self, names: Sequence[str]) -> tuple[Base, ...]:
+        """Have the open chat search these bases only."""
+        return await self.desk.choose_bases(await self._open_id(), names)
+
+    async def bases(self) -> tuple[tuple[Base, ...], list[Base]]:
+        """The bases that the open chat searches, and all there are."""
+        return await self.desk.bases_of(await self._open_id()), await self.desk.bases()
 
     # --- files ------------------------------------------------------------------------------------
 

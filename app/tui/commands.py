@@ -49,6 +49,7 @@ class Commands:
             ActionId.FAVORITES: self._favorites,
             ActionId.SEARCH: self._search,
             ActionId.DOCUMENTS: self._documents,
+            ActionId.BASE: self._base,
             ActionId.RENAME: self._rename,
             ActionId.DELETE: self._delete,
             ActionId.EXPORT: self._export,
@@ -154,6 +155,22 @@ class Commands:
             for d in await self.work.desk.documents()
         ]
         await self.screen.app.push_screen(TextScreen("Documents", "\n".join(lines) or "No file was read yet."))
+
+    async def _base(self, argument: str) -> None:
+        work = self._choose_bases(argument.split()) if argument else self._list_bases()
+        start(self.screen, work, "bases", exclusive=True)
+
+    async def _choose_bases(self, names: list[str]) -> None:
+        chosen = await self.work.choose_bases(names)
+        what = f"the chats and {', '.join(base.name for base in chosen)}" if chosen else "everything"
+        tell(self.screen, f"This chat searches {what}.")
+
+    async def _list_bases(self) -> None:
+        here, every = await self.work.bases()
+        lines = [f"{'*' if base in here else ' '} {base.name}\n    " + "\n    ".join(base.paths) for base in every]
+        foot = "* this chat searches only these, and the chats" if here else "This chat searches everything."
+        none = "There is no base yet: aios-chat base add NAME FOLDER makes one."
+        await self.screen.app.push_screen(TextScreen("Knowledge bases", "\n".join([*lines, foot]) if every else none))
 
     async def _rename(self, argument: str) -> None:
         start(self.screen, self._name(argument), "rename", exclusive=True)

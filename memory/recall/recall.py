@@ -15,7 +15,7 @@ from memory.recall.search import DEPTH, Candidate, Query, query_of, search
 from memory.recall.talks import talks
 from memory.recall.trace import Judged, traced
 from memory.store import Store
-from memory.types import Decision, Hit, Passage, Recall, RecallRequest, Scope, SourceKind, TokenCounter
+from memory.types import Decision, Hit, Passage, Recall, RecallRequest, Scope, SourceId, SourceKind, TokenCounter
 
 _TAIL = 0.55
 """A passage below this share of the best score is left out: it would only mislead."""
@@ -64,7 +64,7 @@ class Recaller:
         )
         return Known(
             passages=self._store.passages.count(),
-            names=tuple(self._store.passages.names()),
+            names=tuple(name for name in self._store.passages.names() if _inside(name[0], request)),
             unseen=any(passage.place.message not in request.visible for passage in stored),
             earlier=request.earlier or tuple(asked),
         )
@@ -76,7 +76,7 @@ class Recaller:
         if decision.scope is Scope.FILE and not decision.query:
             return _not_in_window(self._first_passages(decision, limit), request)
         asked_page = page_asked(request.question) if decision.scope in (Scope.FILE, Scope.DOCUMENTS) else None
-        if asked_page is not None and (on_page := self._on_page(decision, asked_page)):
+        if asked_page is not None and (on_page := self._on_page(decision, asked_page, request)):
             return _not_in_window(on_page[:limit], request)
         # What the model sees is filtered out afterwards: search that much deeper.
         depth = min(DEPTH + len(request.visible) + len(request.delivered), 400)
@@ -96,8 +96,9 @@ class Recaller:
         order = [column[row] for row in range(each) for column in columns if row < len(column)]
         return [_plain(passage) for passage in order[:limit]]
 
-    def _on_page(self, decision: Decision, page: int) -> list[Candidate]:
-        sources = decision.sources or tuple(source.id for source in self._store.passages.sources(SourceKind.DOCUMENT))
+    def _on_page(self, decision: Decision, page: int, request: RecallRequest) -> list[Candidate]:
+        every = (source.id for source in self._store.passages.sources(SourceKind.DOCUMENT))
+        sources = decision.sources or tuple(source for source in every if _inside(source, request))
         return [_plain(passage) for source in sources for passage in self._store.passages.on_page(source, page)]
 
     def _neighbours(self, ranked: Sequence[Candidate], decision: Decision, request: RecallRequest) -> list[Candidate]:
@@ -151,7 +152,15 @@ def _empty(decision: Decision, found: _Found, request: RecallRequest, count: Tok
     return Decision(Scope.NOTHING, "nothing stored is close enough to the question", decision.query), ""
 
 
+def _inside(document: SourceId, request: RecallRequest) -> bool:
+    return request.documents is None or document in request.documents
+
+
 def _filter(decision: Decision, request: RecallRequest) -> Filter:
+    return replace(_scope(decision, request), documents=request.documents)
+
+
+def _scope(decision: Decision, request: RecallRequest) -> Filter:
     match decision.scope:
         case Scope.FILE:
             return Filter(sources=decision.sources)

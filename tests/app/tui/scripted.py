@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from app.host.wire import (
 )
 from app.ids import ChatId, DocumentId, JobId, MessageId
 from app.ports import ChatView, DeskError, Dropped
-from app.store.types import Attachment, Chat, Figures, Message, MessageStatus
+from app.store.types import Attachment, Base, Chat, Figures, Message, MessageStatus
 
 NOON = 1_760_000_000.0
 TAIL = 40
@@ -84,6 +85,7 @@ class ScriptedDesk:
         self.rows: dict[ChatId, Chat] = {}
         self.queues: dict[ChatId, list[tuple[str, tuple[Attachment, ...], MessageId | None]]] = {}
         self.windows: dict[ChatId, WindowView] = {}
+        self.chosen: dict[ChatId, tuple[Base, ...]] = {}
         self.running: dict[ChatId, MessageId] = {}
         self.files: dict[str, str] = {}
         """Pasted text → file name, for those that name a file."""
@@ -378,6 +380,16 @@ class ScriptedDesk:
         if query == "down":
             raise DeskError("The memory is not up yet; try again in a moment.")
         return SearchResult(self.found, 0.004)
+
+    async def bases(self) -> list[Base]:
+        return [Base("[/b]papers", ("/home/ada/papers",)), Base("house", ("/home/ada/house",))]
+
+    async def bases_of(self, chat: ChatId) -> tuple[Base, ...]:
+        return self.chosen.get(chat, ())
+
+    async def choose_bases(self, chat: ChatId, names: Sequence[str]) -> tuple[Base, ...]:
+        self.chosen[chat] = tuple(base for base in await self.bases() if base.name in names)
+        return self.chosen[chat]
 
     async def documents(self) -> list[DocumentInfo]:
         return [DocumentInfo(DocumentId("d1"), "[/b]report.pdf", "/home/ada/report.pdf", "pdf", 3, 12, NOON)]

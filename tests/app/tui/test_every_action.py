@@ -165,6 +165,17 @@ async def documents(p: Person):
     await p.until(top(p, TextScreen))
 
 
+@drives(ActionId.BASE)
+async def base(p: Person):
+    await p.write("/base")
+    await p.until(top(p, TextScreen))
+    assert "This chat searches everything." in p.text("VerticalScroll Static")
+    await p.press("escape")
+    await p.until(lambda: not isinstance(p.app.screen, TextScreen))
+    await p.write("/base house")
+    await p.until(lambda: [b.name for b in p.desk.chosen.get(p.chat, ())] == ["house"])
+
+
 @drives(ActionId.RENAME)
 async def rename(p: Person):
     await p.press("f2")
