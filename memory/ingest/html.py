@@ -26,12 +26,13 @@ def soup_of(markup: str | bytes) -> BeautifulSoup:
     soup = _parsed(markup)
     for note in soup.find_all(string=lambda text: isinstance(text, Comment)):
         note.extract()
-    for tag in soup.find_all(True):
-        if not tag.decomposed and (
-            tag.name in _NEVER or tag.has_attr("hidden") or _HIDDEN.search(str(tag.get("style", "")))
-        ):
-            tag.decompose()
+    for tag in [tag for tag in soup.find_all(True) if _is_unseen(tag)]:
+        tag.extract()
     return soup
+
+
+def _is_unseen(tag: Tag) -> bool:
+    return tag.name in _NEVER or tag.has_attr("hidden") or bool(_HIDDEN.search(str(tag.get("style", ""))))
 
 
 def title_of(markup: str | bytes) -> str:

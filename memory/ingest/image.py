@@ -52,7 +52,11 @@ def read(job: Job) -> Extract:
                 if seen.text.strip():
                     page = number if total > 1 else None
                     sections.append(Section(seen.text, page=page, confidence=seen.confidence))
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise UnsupportedFileError(
+            f"{job.name} has more megapixels than can be read (the limit is {MAX_PIXELS // 1_000_000}): scale it down."
+        ) from error
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DamagedFileError(f"{job.name} is a damaged picture ({error}): save it again.") from error
     if not sections:
         raise NoTextError(f"No text was found in {job.name}: only pictures of text can be read.")

@@ -11,6 +11,7 @@ from memory.ingest import (
     code,
     epub,
     image,
+    locked,
     mail,
     markdown,
     notebook,
@@ -60,11 +61,16 @@ def _mail(job: Job) -> Extract:
     return mail.read(job, read_file)
 
 
+def _locked(job: Job) -> Extract:
+    return locked.read(job, read_file)
+
+
 READERS: dict[Kind, Reader] = {
     Kind.PDF: pdf.read,
     Kind.PICTURE: image.read,
     Kind.DOCX: word.read,
     Kind.PPTX: slides.read,
+    Kind.LOCKED_OFFICE: _locked,
     Kind.WORKBOOK: table.read_workbook,
     Kind.CSV: table.read_csv,
     Kind.OPENDOCUMENT: opendocument.read,

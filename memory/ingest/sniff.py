@@ -41,6 +41,7 @@ class Kind(StrEnum):
     PICTURE = "picture"
     DOCX = "docx"
     PPTX = "pptx"
+    LOCKED_OFFICE = "locked office"
     WORKBOOK = "workbook"
     CSV = "csv"
     OPENDOCUMENT = "opendocument"
@@ -172,6 +173,8 @@ def _ole(path: Path, name: str) -> Kind:
             parts = {"/".join(part) for part in ole.listdir()}
     except (OSError, ValueError, IndexError, TypeError, AttributeError) as error:
         raise DamagedFileError(f"{name} is damaged or cut off: save it again from its program.") from error
+    if "EncryptedPackage" in parts:
+        return Kind.LOCKED_OFFICE
     if parts & {"Workbook", "Book"}:
         return Kind.WORKBOOK
     what = "an Outlook message" if any(part.startswith("__substg1.0_") for part in parts) else "an old Office file"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from email.message import EmailMessage
 from pathlib import Path
@@ -198,6 +200,18 @@ def markdown(file: Path) -> Path:
 
 def text(file: Path) -> Path:
     file.write_text("Le garçon a mangé une crêpe à l’école près de la forêt. " * 4, encoding="cp1252")
+    return file
+
+
+def png_header(file: Path, width: int, height: int) -> Path:
+    """A PNG file that says how large it is, and holds next to nothing."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
     return file
 
 

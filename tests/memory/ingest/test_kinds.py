@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
+import msoffcrypto
 import pytest
 
-from memory.ingest.extract import Format
+from memory.ingest.extract import Format, Job
+from memory.ingest.readers import read_file
 from memory.ingest.table import lines
 from memory.types import NeedsPasswordError, NoTextError, UnsupportedFileError
 from tests.memory.ingest import made
@@ -203,6 +206,19 @@ def test_locked_office_files(tmp_path: Path) -> None:
         book = {name: archive.read(name) for name in archive.namelist()}
     book["META-INF/encryption.xml"] = b"<EncryptionMethod Algorithm='http://www.w3.org/2001/04/xmlenc#aes256-cbc'/>"
     refusal(made.packed(tmp_path / "b.epub", book), NeedsPasswordError)
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.pptx"])
+def test_encrypted_office_files_open_with_their_password(tmp_path: Path, name: str) -> None:
+    plain = made.MAKERS[name](tmp_path / name)
+    locked = tmp_path / f"locked-{name}"
+    with plain.open("rb") as file, locked.open("wb") as out:
+        msoffcrypto.OfficeFile(file).encrypt("käse", out)
+    assert "needs a password" in refusal(locked, NeedsPasswordError)
+    given = Job(locked, locked.name, "eng", lambda progress: None, lambda: False, "käse")
+    assert read_file(given).sections == read(plain).sections
+    with pytest.raises(NeedsPasswordError, match="another password"):
+        read_file(replace(given, password="brot"))
 
 
 def test_what_nobody_can_see_is_taken_out_of_every_text(tmp_path: Path) -> None:
