@@ -25,6 +25,10 @@ Vectors = npt.NDArray[np.float32]
 
 BATCH = 16
 """Passages embedded between two chances for a question to go first: about half a second on two cores."""
+_FORWARD = 4
+"""Passages in one pass of the model: their activations stay in the processor's cache."""
+_NUMERICS = b"8 bits, a scale for each token"
+"""Part of an embedder's identity: when it changes, every vector is made again."""
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _PROBE = "我们昨天讨论了数据库的索引结构，并决定在下个星期测试缓存的性能。"
 
@@ -40,6 +44,8 @@ class Embedder:
         self.id = _identity(folder)
         self.tokenizer: Tokenizer = _tokenizer(folder)
         self._model: SentenceTransformer | None = None
+        self.in_eight_bits = False
+        """Whether its layers are held in 8 bits (eight_bits.py); known once it is loaded."""
         self._loading = threading.Lock()
         # A reader takes `_next` before `_busy`: one batch at most stands between a question and the model.
         self._next = threading.Lock()
@@ -77,6 +83,9 @@ class Embedder:
                     raise RecallError(
                         f"The embedder in {self._folder} could not be loaded ({error}): fetch it again."
                     ) from error
+                from memory.eight_bits import in_eight_bits
+
+                self.in_eight_bits = in_eight_bits(self._model)
             return self._model
 
     def passages(self, texts: Sequence[str]) -> Iterator[Vectors]:
@@ -117,7 +126,7 @@ class Embedder:
         return unknown / len(encoding.tokens) < 0.05 and len(encoding.tokens) < 1.5 * len(_PROBE)
 
 
-_ENCODE = {"normalize_embeddings": True, "show_progress_bar": False, "batch_size": BATCH}
+_ENCODE = {"normalize_embeddings": True, "show_progress_bar": False, "batch_size": _FORWARD}
 
 
 def _float32(vectors: object) -> Vectors:
@@ -137,7 +146,7 @@ def _tokenizer(folder: Path) -> Tokenizer:
 
 
 def _identity(folder: Path) -> str:
-    """Hash of what decides the vectors: the small configuration files, and the weights' sizes."""
+    """Hash of what decides the vectors: the small configuration files, the weights' sizes, how they are computed."""
     if not (folder / "modules.json").is_file() or not (folder / "tokenizer.json").is_file():
         raise RecallError(
             f"There is no embedder in {folder}: fetch the starter embedder, or choose a sentence-transformers folder."
@@ -145,7 +154,7 @@ def _identity(folder: Path) -> str:
     weights = sorted(file for pattern in _WEIGHTS for file in folder.rglob(pattern))
     if not weights:
         raise RecallError(f"The embedder in {folder} has no weights: fetch it again.")
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_NUMERICS)
     for file in sorted(folder.rglob("*.json")):
         digest.update(f"{file.relative_to(folder)}\0".encode() + file.read_bytes())
     for file in weights:
