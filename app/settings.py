@@ -169,6 +169,12 @@ class Settings:
     system_prompt: str | None = _option(
         None, TEXT, "What the model is told before every chat.", shown="the prompt that ships with aios-chat"
     )
+    embedder: str = _option(
+        "starter",
+        TEXT,
+        'What makes vectors of texts: "starter", a sentence-transformers folder or its hub id. After a change every '
+        "stored passage is embedded anew, while search goes by words (docs/memory.md).",
+    )
     ocr_languages: str = _option(
         "eng",
         matching(

@@ -12,9 +12,9 @@ from app.host.host import Host
 from app.host.process import ChildExit
 from app.host.stream import HostError
 from app.ids import ChatId
+from app.models.embedders import resolve_embedder
 from app.models.errors import ModelError
-from app.models.fetch import FetchPhase, FetchProgress, fetch
-from app.models.manifest import embedder
+from app.models.fetch import FetchPhase, FetchProgress
 from app.models.resolve import ShippedModel, choose, resolve
 from app.option_kinds import Switch
 from app.paths import Paths
@@ -91,7 +91,8 @@ class Startup:
     async def start_memory(self) -> None:
         """Fetch the embedder and open the memory."""
         try:
-            path = await fetch(embedder(), self._paths.models, lambda p: self._fetching(Part.MEMORY, p))
+            name = self._settings.embedder
+            path = await resolve_embedder(name, self._paths.models, lambda p: self._fetching(Part.MEMORY, p))
             self._tell(ModelState(Part.MEMORY, ModelPhase.LOADING, "opening the memory"))
             options = wire.MemoryOptions(str(self._paths.memory), str(path), self._settings.ocr_languages)
             ready = await self.host.start_memory(options, lambda p: self._loading(Part.MEMORY, "indexing anew", p))

@@ -61,7 +61,7 @@ async def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[Event])
 
     monkeypatch.setattr("app.startup.Host", ScriptedHost)
     monkeypatch.setattr("app.startup.resolve", here)
-    monkeypatch.setattr("app.startup.fetch", here)
+    monkeypatch.setattr("app.startup.resolve_embedder", here)
     startup = Startup(load_settings(None, {}, environ={}), Paths(tmp_path, tmp_path / "s.toml"), told.append)
     await startup.start_model()
     await startup.start_memory()
