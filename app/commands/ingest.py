@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import getpass
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from app.drop.folder import files_of, is_meant
 from app.events import IngestJob, JobPhase
 from app.ports import DeskError
 from app.settings import Settings
+
+_LOOK_MILLISECONDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,13 @@ async def ingest(settings: Settings, request: Ingest) -> int:
     files, folders = await asyncio.to_thread(_sorted, request.sources)
     if request.watch and not folders:
         raise DeskError("--watch needs a folder to watch: name one.")
-    async with opened(settings, Progress(request.quiet or request.json)) as desk:
+    async with (
+        opened(settings, Progress(request.quiet or request.json)) as desk,
+        aclosing(_changes(folders)) as changes,
+    ):
         await desk.own()
+        if request.watch:
+            await anext(changes)  # from here on nothing that changes is missed, also while the folders are read
         desk.start_memory()
         work = _Work(desk, request)
         await work.read(files)
@@ -50,8 +58,17 @@ async def ingest(settings: Settings, request: Ingest) -> int:
         if request.json:
             print(as_json([asdict(job) for job in desk.jobs]))
         if request.watch:
-            await work.watch(folders)
+            await work.watch(folders, changes)
     return 1 if work.problems else 0
+
+
+async def _changes(folders: list[Path]) -> AsyncGenerator[set[tuple[bool, Path]], None]:
+    """Paths that changed and whether they are gone, collected since the last time; once a second, maybe none."""
+    from watchfiles import Change, awatch
+
+    async with aclosing(awatch(*folders, yield_on_timeout=True, rust_timeout=_LOOK_MILLISECONDS)) as watched:
+        async for changes in watched:
+            yield {(kind is Change.deleted, Path(name)) for kind, name in changes}
 
 
 def _sorted(typed: tuple[str, ...]) -> tuple[list[Path | Url], list[Path]]:
@@ -121,19 +138,18 @@ class _Work:
         if not self._request.quiet:
             print(f"{path}: forgotten", flush=True)
 
-    async def watch(self, folders: list[Path]) -> None:
+    async def watch(self, folders: list[Path], changes: AsyncIterator[set[tuple[bool, Path]]]) -> None:
         """Follow the folders until interrupted."""
-        from watchfiles import Change, awatch
-
         say(f"watching {', '.join(map(str, folders))}; Ctrl+C ends it")
-        async for changes in awatch(*folders, recursive=True):
-            changed = {Path(name) for kind, name in changes if kind is not Change.deleted}
-            meant = [path for path in sorted(changed) if _of(path, folders) and path.is_file()]
-            self._shown -= {job.id for job in self._desk.jobs if job.name in {path.name for path in meant}}
-            await self.read(meant)
-            await self.finish()
-            for path in sorted({Path(name) for kind, name in changes if kind is Change.deleted}):
-                if _of(path, folders) and not path.exists() and await self._holds(path):
+        async for some in changes:
+            meant = {path for _, path in some if _of(path, folders)}
+            there = [path for path in sorted(meant) if await asyncio.to_thread(path.is_file)]
+            if there:
+                self._shown -= {job.id for job in self._desk.jobs if job.name in {path.name for path in there}}
+                await self.read(there)
+                await self.finish()
+            for path in sorted({path for gone, path in some if gone} & meant - set(there)):
+                if await self._holds(path):
                     await self._gone(path)
 
     async def _holds(self, path: Path) -> bool:
