@@ -21,6 +21,7 @@ class ActionId(StrEnum):
     SEARCH = "search"
     DOCUMENTS = "documents"
     BASE = "base"
+    WEB = "web"
     RENAME = "rename"
     DELETE = "delete"
     EXPORT = "export"
@@ -326,6 +327,15 @@ ACTIONS: tuple[Action, ...] = (
         Context.GLOBAL,
         command="base",
         argument="[NAME …]",
+    ),
+    Action(
+        ActionId.WEB,
+        "Ask with the web",
+        "Search the web for a question, and answer it with what was found; off until web_search is set.",
+        Group.LOOK,
+        Context.GLOBAL,
+        command="web",
+        argument="QUESTION",
     ),
     Action(
         ActionId.PANEL,

@@ -93,6 +93,7 @@ def ask(
     in_base: Annotated[
         list[str] | None, typer.Option("--base", help="Search this base and the chats only; may be repeated; all.")
     ] = None,
+    web: Annotated[bool, typer.Option("--web", help="Search the web for it (see the setting web_search).")] = False,
     json_schema: Annotated[Path | None, typer.Option(help="The answer is JSON by the schema in this file.")] = None,
     regex: Annotated[str | None, typer.Option(help="The whole answer matches this pattern.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text; may be repeated.")] = None,
@@ -121,7 +122,7 @@ def ask(
         "repetition_penalty": repeat_penalty,
     }
     settings = constrained(overridden(settings_of(context), overrides), json_schema, regex)
-    request = Ask(question, piped, chat, tuple(file or ()), as_json, quiet, tuple(in_base or ()))
+    request = Ask(question, piped, chat, tuple(file or ()), as_json, quiet, tuple(in_base or ()), web)
     raise typer.Exit(run(lambda: work(settings, request)))
 
 

@@ -12,7 +12,7 @@ from app.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
-Kind = Annotated[str | None, typer.Option(help="chat or document.")]
+Kind = Annotated[str | None, typer.Option(help="chat, document or web.")]
 Limit = Annotated[int, typer.Option(min=1, max=100, help="How many passages.")]
 
 

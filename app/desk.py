@@ -326,13 +326,13 @@ class Desk:
             return await self._try(lambda: words_in_chats(self._store, query, limit))
         return await self.memory.search(SearchRequest(query, limit, kind))
 
-    async def bases(self) -> list[Base]:
-        """Every knowledge base."""
-        return await self.memory.bases()
+    async def bases(self, chat: ChatId) -> tuple[tuple[Base, ...], list[Base]]:
+        """The bases that a chat searches (none: everything), and all there are."""
+        return await self.memory.bases_of(chat), await self.memory.bases()
 
-    async def bases_of(self, chat: ChatId) -> tuple[Base, ...]:
-        """The bases that a chat searches; none: everything."""
-        return await self.memory.bases_of(chat)
+    async def search_web(self, question: str) -> tuple[Attachment, ...]:
+        """Ask the search engine of the settings; what it finds goes with the question as files do. Raises DeskError."""
+        return await self.memory.search_web(self._settings.web_search, question)
 
     async def choose_bases(self, chat: ChatId, names: Sequence[str]) -> tuple[Base, ...]:
         """Have a chat search these bases and the chats only; everything for none."""

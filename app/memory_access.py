@@ -17,14 +17,19 @@ from app.host.documents import DocumentInfo
 from app.host.host import Host
 from app.host.inspection import MemorySize, SourceInfo, Why, WhyRequest
 from app.host.stream import HostError
+from app.host.web import KeepWeb
 from app.host.wire import LoadProgress, Passage, RecallRequest, SearchRequest, SearchResult
 from app.ids import ChatId, DocumentId, MessageId
 from app.ports import DeskError
 from app.store.bases import EVERYTHING
 from app.store.store import Store, StoreError
-from app.store.types import Base, Chat, Message
+from app.store.types import Attachment, Base, Chat, Message
+from app.web_search import WebSearchError, search_web
 
 T = TypeVar("T")
+
+WEB_DAYS = 7
+"""How long what a web search found is kept: what is written there changes."""
 
 
 class MemoryAccess:
@@ -98,6 +103,14 @@ class MemoryAccess:
             while (kept := await digester.next()) is not None:
                 yield kept
 
+    async def search_web(self, engine: str, question: str) -> tuple[Attachment, ...]:
+        """What a search engine finds for a question, in the memory for a while, to go with the question as files do."""
+        with _told():
+            results = await asyncio.to_thread(search_web, engine, question)
+            documents = await self._host.keep_web(KeepWeb(results, WEB_DAYS * 86_400.0))
+        found = zip(results, documents, strict=True)
+        return tuple(Attachment(result.title or result.url, result.url, result.url, known) for result, known in found)
+
     async def bases(self) -> list[Base]:
         """Every knowledge base, by name."""
         return await self._call(self._store.bases)
@@ -150,5 +163,5 @@ class MemoryAccess:
 def _told() -> Iterator[None]:
     try:
         yield
-    except (HostError, StoreError) as error:
+    except (HostError, StoreError, WebSearchError) as error:
         raise DeskError(str(error)) from error

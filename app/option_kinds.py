@@ -106,6 +106,7 @@ def _texts(raw: object) -> object:
 
 TEXT = Kind("a text that is not empty", _text)
 TEXTS = Kind("a text that is not empty, or a list of such texts", _texts)
+WEB_SEARCH = matching(r"off|duckduckgo|https?://[^\s/]\S*", "off, duckduckgo or the address of a SearXNG server")
 SWITCH = Kind("on or off", _switch)
 KV_FORMAT = member(KvFormat)
 POLICY = member(Policy)

@@ -118,11 +118,12 @@ class DeskPort(Protocol):
     async def search(self, query: str, *, kind: SourceKind | None = None, limit: int = 20) -> SearchResult:
         """Search chats and documents; only the words of the chats while the memory is not up. Raises DeskError."""
 
-    async def bases(self) -> list[Base]:
-        """Every knowledge base, by name."""
+    async def bases(self, chat: ChatId) -> tuple[tuple[Base, ...], list[Base]]:
+        """The bases that a chat searches (none: everything), and all there are, by name."""
 
-    async def bases_of(self, chat: ChatId) -> tuple[Base, ...]:
-        """The bases that a chat searches; none: everything."""
+    async def search_web(self, question: str) -> tuple[Attachment, ...]:
+        """What the search engine of the settings finds, to be sent with the question. Raises DeskError, when that is
+        switched off as well."""
 
     async def choose_bases(self, chat: ChatId, names: Sequence[str]) -> tuple[Base, ...]:
         """Have a chat search these bases and the chats only; everything for none, or for "all". Raises DeskError."""

@@ -15,7 +15,20 @@ from typing import Any, cast
 from app.errors import PersonError
 from app.host.sampling import Constraint, Sampling
 from app.models.kv_format import KvFormat
-from app.option_kinds import KV_FORMAT, POLICY, SWITCH, TEXT, TEXTS, Kind, Switch, matching, number, one_of, whole
+from app.option_kinds import (
+    KV_FORMAT,
+    POLICY,
+    SWITCH,
+    TEXT,
+    TEXTS,
+    WEB_SEARCH,
+    Kind,
+    Switch,
+    matching,
+    number,
+    one_of,
+    whole,
+)
 from app.policy import EXPLAINED, Policy
 
 ENV_PREFIX = "AIOS_CHAT_"
@@ -165,6 +178,9 @@ class Settings:
         Switch.ON,
         SWITCH,
         "Have the model sum up what left the window, in the background while nothing is asked.",
+    )
+    web_search: str = _option(
+        "off", WEB_SEARCH, "What /web and ask --web ask: a SearXNG server by its address, or duckduckgo."
     )
     system_prompt: str | None = _option(
         None, TEXT, "What the model is told before every chat.", shown="the prompt that ships with aios-chat"

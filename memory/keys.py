@@ -30,13 +30,13 @@ class Context:
 
     def surroundings(self) -> str:
         """Everything but the text itself, for the index's second column."""
-        if self.kind is SourceKind.DOCUMENT:
+        if self.kind is not SourceKind.CHAT:
             return f"{self.title} {self.heading}".strip()
         return f"{self._date()} {self._tail()}".strip()
 
     def key(self) -> str:
         """The text to embed."""
-        if self.kind is SourceKind.DOCUMENT:
+        if self.kind is not SourceKind.CHAT:
             return f"{self.heading}\n{self.text}".strip()
         return "\n".join(part for part in (self._date(), self._tail(), self.text) if part)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from memory import inventory
+from memory import inventory, web
 from memory.chunking import Chunk, Chunker, Section
 from memory.digest import Kept, Segment, covering, keep, makers, next_segment
 from memory.embed import Embedder
@@ -181,11 +181,19 @@ class Memory:
         """The documents whose files were given at, or below, one of these absolute paths."""
         return under(self._store.passages, paths)
 
+    # --- the web --------------------------------------------------------------------------------------------
+
+    def keep_web(self, results: Sequence[web.Result], seconds: float) -> list[SourceId]:
+        """Store what a web search found, for so many seconds; the ids of its sources, in order."""
+        web.purge(self._store, time.time())
+        return web.keep(self._store, results, seconds)
+
     # --- turns ----------------------------------------------------------------------------------------------
 
     def remember(self, messages: Sequence[Message]) -> int:
         """Store chat messages; a message whose text has changed replaces its former self. Returns new
         passages."""
+        web.purge(self._store, time.time())
         new, unindexed = 0, list[PassageId]()
         for message in messages:
             source = Source(message.chat, SourceKind.CHAT, message.chat_title)
@@ -216,7 +224,8 @@ class Memory:
         """The best passages of everything, or of one kind of source, near-duplicates removed."""
         if not query.strip():
             return []
-        found = search(self._store, query_of(query, self._reads_unspaced), Filter(kind=kind), max(60, 4 * limit))
+        within = Filter(kind=kind, without=web.expired(self._store.passages, time.time()))
+        found = search(self._store, query_of(query, self._reads_unspaced), within, max(60, 4 * limit))
         request = RecallRequest("", SourceId(""))
         best = rank(found, request, limit, cap_sources=False)
         return [Hit(c.passage, round(c.score, 4), round(c.dense, 4), round(c.lexical, 4)) for c in best]
@@ -224,7 +233,9 @@ class Memory:
     def recall(self, request: RecallRequest, count_tokens: TokenCounter) -> Recall:
         """What the next answer may need and the window no longer holds, as a fenced block within the
         budget."""
-        return self._recaller.recall(request, count_tokens)
+        over = web.expired(self._store.passages, time.time())
+        here = tuple(document for document in request.chat_documents if document not in over)
+        return self._recaller.recall(replace(request, chat_documents=here, expired=over), count_tokens)
 
     def cite(self, question: str, answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[str, ...]]:
         """The answer without marks that name nothing delivered, and the labels it rests on, strongest

@@ -17,7 +17,7 @@ from memory.places import leave
 from memory.types import DocumentRow, Passage, PassageId, RecallError, Source, SourceId, SourceKind
 from memory.words import tokens
 
-_VERSION = 3
+_VERSION = 4
 _IN = "IN (SELECT value FROM json_each(?))"
 
 
@@ -41,9 +41,12 @@ class Filter:
     documents: frozenset[SourceId] | None = None
     """Of documents, only these; chats are not concerned."""
 
+    without: frozenset[SourceId] = frozenset()
+    """Sources that are left out."""
+
     def admits(self, passage: Passage) -> bool:
         """Whether `passage` is inside."""
-        return (
+        return passage.source.id not in self.without and (
             (self.kind is None or passage.source.kind is self.kind)
             and (self.sources is None or passage.source.id in self.sources)
             and (self.messages is None or passage.place.message in self.messages)

@@ -5,8 +5,11 @@ CREATE TABLE sources (
     origin  TEXT NOT NULL DEFAULT '',
     format  TEXT NOT NULL DEFAULT '',
     pages   INTEGER,
-    added   REAL NOT NULL
+    added   REAL NOT NULL,
+    -- When it is over: what a web search found; NULL for all else.
+    expires REAL
 ) STRICT;
+CREATE INDEX sources_by_end ON sources(expires) WHERE expires IS NOT NULL;
 
 -- Every name and path under which a document's bytes were given: the same file in two places is one source.
 CREATE TABLE names (

@@ -21,6 +21,8 @@ class SourceKind(StrEnum):
 
     CHAT = "chat"
     DOCUMENT = "document"
+    WEB = "web"
+    """What a web search found; it expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class Scope(StrEnum):
     DOCUMENTS = "documents"
     FILE = "a named file"
     EVERYTHING = "everything"
+    WEB = "the web"
+    """What was just found there, for this question."""
     TALKS = "what was talked about"
     """The digests of the days that the question names."""
 
@@ -144,6 +148,8 @@ class RecallRequest:
     """What the person asked before in this chat, oldest first; when empty, the questions of `path` that the memory
     holds already."""
     budget_tokens: int = 600
+    expired: frozenset[SourceId] = frozenset()
+    """Sources whose day is over: as if they were not there."""
     documents: frozenset[SourceId] | None = None
     """Of documents, only these are searched, and those of this chat; None: all of them."""
 

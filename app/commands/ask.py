@@ -33,6 +33,7 @@ class Ask:
     json: bool = False
     quiet: bool = False
     bases: tuple[str, ...] = ()
+    web: bool = False
 
 
 def constrained(settings: Settings, json_schema: Path | None, regex: str | None) -> Settings:
@@ -95,6 +96,9 @@ async def ask(settings: Settings, request: Ask) -> int:
         desk.start_model()
         desk.start_memory()
         attachments = [await desk.attach(chat, path) for path in request.files]
+        if request.web:
+            await desk.memory_up()
+            attachments += await desk.search_web(request.question or request.piped)
         question = request.question
         if request.piped and len(request.piped) > MOST_INLINE:
             attachments.append(await _attach_piped(desk, chat, request.piped))

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from app.commands.inventory import with_memory
 from app.commands.session import Progress, counted, say
 from app.desk import Desk
-from app.host.documents import DocumentInfo
-from app.ids import MessageId
+from app.host.inspection import SourceInfo
+from app.host.wire import SourceKind
+from app.ids import DocumentId, MessageId
 from app.ports import DeskError
 from app.settings import Settings
 from app.store.types import Chat, Message
@@ -49,9 +50,10 @@ def _agreed(found: _Found) -> bool:
 
 
 async def _find(desk: Desk, given: str) -> _Found:
-    """A file by id, name or path, a message by id, or a chat by its title or a part of its id. Raises DeskError."""
-    documents = await desk.documents()
-    named = [d for d in documents if d.id == given] or [d for d in documents if given in (d.name, d.origin)]
+    """A file or web page by id, name, path or address; a message by id; a chat by its title or a part of its id. Raises
+    DeskError."""
+    documents = [source for source in await desk.memory.sources() if source.kind is not SourceKind.CHAT]
+    named = [d for d in documents if d.id == given] or [d for d in documents if given in (d.title, d.origin)]
     if len(named) > 1:
         some = ", ".join(f"{d.id} ({d.origin})" for d in named[:3])
         raise DeskError(f"{given!r} fits {len(named)} files: give the id of one, such as {some}.")
@@ -66,9 +68,10 @@ async def _find(desk: Desk, given: str) -> _Found:
     return _chat(chat)
 
 
-def _document(document: DocumentInfo) -> _Found:
-    words = f"the file {document.name} ({counted(document.passages, 'passage')})"
-    return _Found(words, lambda desk: desk.memory.forget_document(document.id))
+def _document(source: SourceInfo) -> _Found:
+    what = "file" if source.kind is SourceKind.DOCUMENT else "web page"
+    words = f"the {what} {source.title} ({counted(source.passages, 'passage')})"
+    return _Found(words, lambda desk: desk.memory.forget_document(DocumentId(source.id)))
 
 
 def _message(message: Message) -> _Found:

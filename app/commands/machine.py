@@ -16,7 +16,7 @@ MIB = 1 << 20
 def doctor(settings: Settings, *, json: bool) -> int:
     """Check the machine; 1 when something fails."""
     checks = []
-    for check in run_checks(Paths.default(), settings.ocr_languages):
+    for check in run_checks(Paths.default(), settings.ocr_languages, settings.web_search):
         checks.append(check)
         if not json:
             print(f"{check.status.value:8} {check.name}: {check.detail}")

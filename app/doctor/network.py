@@ -20,9 +20,11 @@ _LISTEN = "0A"
 """TCP_LISTEN in the kernel's table."""
 
 
-def check(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc")) -> Check:
-    """Say when the network is used, name a proxy that will be, and look for listening sockets of our processes."""
-    notes = [USES]
+def check(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), web_search: str = "off") -> Check:
+    """Say when the network is used and what /web asks, name a proxy that will be used, and look for listening sockets
+    of our processes."""
+    asked = "web search is off" if web_search == "off" else f"/web and ask --web send their question to {web_search}"
+    notes = [USES, asked]
     proxy = next((name for name in _PROXIES if environ.get(name)), None)
     if proxy is not None:
         notes.append(f"through the proxy of {proxy}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from app.paths import Paths
 
 
-def run_checks(paths: Paths, ocr_languages: str = "eng") -> Iterator[Check]:
+def run_checks(paths: Paths, ocr_languages: str = "eng", web_search: str = "off") -> Iterator[Check]:
     """Every check of this machine, one after the other as they are asked for. Blocks; never raises."""
     steps: list[tuple[str, Callable[[], Iterable[Check]]]] = [
         ("Python", lambda: [python.check()]),
@@ -25,7 +25,7 @@ def run_checks(paths: Paths, ocr_languages: str = "eng") -> Iterator[Check]:
         ("Chroma", lambda: [chroma.check()]),
         ("Tesseract", lambda: [tesseract.check(ocr_languages)]),
         ("Models", partial(models.checks, paths.models)),
-        ("Network", lambda: [network.check()]),
+        ("Network", lambda: [network.check(web_search=web_search)]),
         ("PyTorch", lambda: [torch_cuda.check(probe())]),
         ("Triton", lambda: [triton_check.check(probe())]),
         ("GPU memory", lambda: [gpu_memory.check(probe())]),

@@ -10,6 +10,7 @@ from app.host import digests, inspection, wire
 from app.host.documents import DocumentInfo, ForgetPath, IngestRequest, ListDocuments
 from app.host.process import ChildExit, ChildProcess
 from app.host.stream import ChildDiedError, HostError, Stream
+from app.host.web import KeepWeb
 from app.ids import ChatId, DocumentId, MessageId
 
 MOST_RESTARTS = 3
@@ -134,6 +135,11 @@ class Host:
     async def keep_digest(self, request: digests.KeepDigest) -> digests.KeptDigest | None:
         """Store a digest; None when what it sums up was forgotten meanwhile."""
         kept: digests.KeptDigest | None = await self.memory.call(request)
+        return kept
+
+    async def keep_web(self, request: KeepWeb) -> tuple[DocumentId, ...]:
+        """Store what a web search found; the ids of the pages, in order."""
+        kept: tuple[DocumentId, ...] = await self.memory.call(request)
         return kept
 
     async def sources(self) -> Sequence[inspection.SourceInfo]:

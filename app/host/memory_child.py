@@ -12,10 +12,12 @@ from app.host import digests, inspection, wire
 from app.host.apart import ApartReader
 from app.host.documents import DocumentInfo, ForgetPath, Ingested, IngestProgress, IngestRequest, ListDocuments
 from app.host.serve import CallCancelled, Channel, Context, serve
+from app.host.web import KeepWeb
 from app.ids import ChatId, DocumentId, MessageId
 from memory import types
 from memory.memory import Memory
 from memory.summary import MOST_SUMMARY_TOKENS
+from memory.web import Result
 
 NICENESS = 10
 """Reading files yields to the screen and to the engine."""
@@ -52,6 +54,7 @@ class MemoryChild:
                 ForgetPath: self._forget_path,
                 inspection.Rebuild: self._rebuild,
                 digests.KeepDigest: self._keep_digest,
+                KeepWeb: self._keep_web,
             },
             expected=(types.RecallError,),
             on_stop=self._close,
@@ -155,6 +158,10 @@ class MemoryChild:
         memory, chat = self._ready(), types.SourceId(request.chat)
         kept = memory.keep_digest(chat, request.messages, request.summary, request.maker)
         return None if kept is None else digests.KeptDigest(kept.text, kept.maker, kept.refused)
+
+    def _keep_web(self, request: KeepWeb, _context: Context) -> tuple[DocumentId, ...]:
+        results = [Result(found.url, found.title, found.text) for found in request.results]
+        return tuple(DocumentId(source) for source in self._ready().keep_web(results, request.seconds))
 
     def _sources(self, _request: inspection.ListSources, _context: Context) -> tuple[inspection.SourceInfo, ...]:
         return tuple(

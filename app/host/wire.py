@@ -235,6 +235,7 @@ class SourceKind(StrEnum):
 
     CHAT = "chat"
     DOCUMENT = "document"
+    WEB = "web"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +288,9 @@ class Passage:
         return self._stands() + (f" (OCR, {self.confidence:.0f} % sure)" if self.confidence is not None else "")
 
     def _stands(self) -> str:
-        if self.source_kind is not SourceKind.DOCUMENT:
+        if self.source_kind is SourceKind.WEB:
+            return f"{self.title}, {self.path}"
+        if self.source_kind is SourceKind.CHAT:
             when = strftime("%Y-%m-%d %H:%M", localtime(self.time))
             what = f"summary by {self.maker} of chat" if self.turns else "chat"
             return f"{what} {self.title or 'untitled'}, {when}"
@@ -318,8 +321,7 @@ class RecallRequest:
     """What the person asked before in this chat, oldest first."""
     budget_tokens: int
     tokenizer_file: str
-    bases: tuple[str, ...] = ()
-    """Absolute paths: of documents, those below them and those of this chat are searched; none: all."""
+    bases: tuple[str, ...] = ()  # absolute paths that hold all documents to search, but for those of this chat
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,7 +299,18 @@ class ChatWork:
 
     async def bases(self) -> tuple[tuple[Base, ...], list[Base]]:
         """The bases that the open chat searches, and all there are."""
-        return await self.desk.bases_of(await self._open_id()), await self.desk.bases()
+        return await self.desk.bases(await self._open_id())
+
+    # --- the web ----------------------------------------------------------------------------------
+
+    async def ask_web(self, question: str) -> None:
+        """Search the web for a question and send it with what was found; on failure it comes back to the prompt."""
+        try:
+            found = await self.desk.search_web(question)
+        except Exception:
+            self._tell(self.GivenBack(f"/web {question}"))
+            raise
+        await self.send(question, found, None)
 
     # --- files ------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class Commands:
             ActionId.SEARCH: self._search,
             ActionId.DOCUMENTS: self._documents,
             ActionId.BASE: self._base,
+            ActionId.WEB: self._web,
             ActionId.RENAME: self._rename,
             ActionId.DELETE: self._delete,
             ActionId.EXPORT: self._export,
@@ -155,6 +156,12 @@ class Commands:
             for d in await self.work.desk.documents()
         ]
         await self.screen.app.push_screen(TextScreen("Documents", "\n".join(lines) or "No file was read yet."))
+
+    async def _web(self, argument: str) -> None:
+        if argument:
+            start(self.screen, self.work.ask_web(argument), "send")
+        else:
+            tell(self.screen, "Write the question after /web.")
 
     async def _base(self, argument: str) -> None:
         work = self._choose_bases(argument.split()) if argument else self._list_bases()

@@ -80,6 +80,8 @@ def _attribution(passage: Passage) -> str:
             return f"{title}, page {passage.place.page}"
         return f"{title}, line {passage.place.line}" if passage.place.line is not None else title
     day = time.strftime("%Y-%m-%d", time.localtime(passage.time))
+    if passage.source.kind is SourceKind.WEB:
+        return f"the web page {title}, {one_line(passage.source.origin)}, found {day}"
     who = {"assistant": "you", "digest": f"a summary of the talk “{title}”"}.get(passage.role or "", "the user")
     return f"{who}, {day}"
 

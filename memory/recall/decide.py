@@ -15,6 +15,7 @@ from memory.recall import phrases
 from memory.recall.followup import leans_back, search_query
 from memory.recall.talks import asks_for_talks
 from memory.types import Decision, RecallRequest, Scope, SourceId
+from memory.web import is_web
 from memory.words import content_terms, fold
 
 
@@ -37,6 +38,8 @@ def decide(request: RecallRequest, known: Known) -> Decision:
     question = request.question.strip()
     if known.passages == 0:
         return Decision(Scope.NOTHING, "nothing is stored yet", question)
+    if request.attached and all(map(is_web, request.attached)):
+        return Decision(Scope.WEB, "the web was searched for this question", question, request.attached, must=True)
     if request.attached:
         query = "" if is_generic(question) else question
         return Decision(Scope.FILE, "a file came with this message", query, request.attached, must=True)

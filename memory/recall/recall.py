@@ -157,12 +157,12 @@ def _inside(document: SourceId, request: RecallRequest) -> bool:
 
 
 def _filter(decision: Decision, request: RecallRequest) -> Filter:
-    return replace(_scope(decision, request), documents=request.documents)
+    return replace(_scope(decision, request), documents=request.documents, without=request.expired)
 
 
 def _scope(decision: Decision, request: RecallRequest) -> Filter:
     match decision.scope:
-        case Scope.FILE:
+        case Scope.FILE | Scope.WEB:
             return Filter(sources=decision.sources)
         case Scope.DOCUMENTS:
             return Filter(kind=SourceKind.DOCUMENT)
@@ -176,7 +176,7 @@ def _scope(decision: Decision, request: RecallRequest) -> Filter:
 
 def _bar(decision: Decision, candidate: Candidate, request: RecallRequest) -> float:
     """How near a passage must be. People drop a file into a chat to ask about it, and name one to hear of it."""
-    if decision.scope is Scope.FILE:
+    if decision.scope in (Scope.FILE, Scope.WEB):
         return 0.0
     low = decision.must or decision.own or candidate.passage.source.id in request.chat_documents
     if low:

@@ -14,11 +14,13 @@ from app.commands import forget as forgetting
 from app.commands import inventory
 from app.commands.session import Progress
 from app.desk import Desk
+from app.host.wire import SourceKind
 from app.paths import Paths
 from app.ports import DeskError
 from app.settings import Settings, load_settings
 from app.store.store import Store
 from app.store.types import MessageStatus
+from tests.app.searx import BRIDGE, DAM, search_engine
 from tests.app.test_cli import aios, is_one_sentence
 from tests.models import embedder_folder, models_folder
 
@@ -111,6 +113,21 @@ async def test_why_says_what_was_searched_where_and_what_came_of_it(
     assert "delivered nothing" in told
     with pytest.raises(DeskError, match="no such chat"):
         await inventory.why(SETTINGS, "What?", "no such chat", json=False)
+
+
+async def test_what_the_web_was_searched_for_is_kept_listed_and_forgotten(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(DeskError, match="set web_search"):
+        await desk.search_web("How tall is the dam?")
+    with search_engine() as engine:
+        found = await desk.memory.search_web(engine.address, "How tall is the dam?")
+    assert [(a.name, a.origin) for a in found] == [(d["title"], d["url"]) for d in (DAM, BRIDGE)]
+    await inventory.list_sources(SETTINGS, kind=SourceKind.WEB, json=True)
+    assert {row["id"] for row in json.loads(capsys.readouterr().out)} == {a.document for a in found}
+    for attachment in found:
+        assert await forgetting.forget(SETTINGS, attachment.origin, yes=True) == 0
+    assert holding(desk, "221 metres") == []
 
 
 async def test_the_memory_is_measured_and_rebuilt(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:

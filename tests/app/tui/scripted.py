@@ -381,15 +381,18 @@ class ScriptedDesk:
             raise DeskError("The memory is not up yet; try again in a moment.")
         return SearchResult(self.found, 0.004)
 
-    async def bases(self) -> list[Base]:
-        return [Base("[/b]papers", ("/home/ada/papers",)), Base("house", ("/home/ada/house",))]
-
-    async def bases_of(self, chat: ChatId) -> tuple[Base, ...]:
-        return self.chosen.get(chat, ())
+    async def bases(self, chat: ChatId) -> tuple[tuple[Base, ...], list[Base]]:
+        every = [Base("[/b]papers", ("/home/ada/papers",)), Base("house", ("/home/ada/house",))]
+        return self.chosen.get(chat, ()), every
 
     async def choose_bases(self, chat: ChatId, names: Sequence[str]) -> tuple[Base, ...]:
-        self.chosen[chat] = tuple(base for base in await self.bases() if base.name in names)
+        self.chosen[chat] = tuple(base for base in (await self.bases(chat))[1] if base.name in names)
         return self.chosen[chat]
+
+    async def search_web(self, question: str) -> tuple[Attachment, ...]:
+        if self.send_error is not None:
+            raise DeskError(self.send_error)
+        return (Attachment("A page", "https://e.org", "https://e.org", DocumentId("web-1")),)
 
     async def documents(self) -> list[DocumentInfo]:
         return [DocumentInfo(DocumentId("d1"), "[/b]report.pdf", "/home/ada/report.pdf", "pdf", 3, 12, NOON)]

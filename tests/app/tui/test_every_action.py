@@ -176,6 +176,12 @@ async def base(p: Person):
     await p.until(lambda: [b.name for b in p.desk.chosen.get(p.chat, ())] == ["house"])
 
 
+@drives(ActionId.WEB)
+async def web(p: Person):
+    await p.write("/web How tall is the dam?")
+    await p.until(lambda: p.said("send", "How tall is the dam?", ("A page",), None))
+
+
 @drives(ActionId.RENAME)
 async def rename(p: Person):
     await p.press("f2")
