@@ -46,9 +46,7 @@ class Store:
             dimension = self._embedder.dimension
             with self._opening:
                 if not self._closing.is_set():
-                    vectors = VectorIndex(self._folder, self._embedder.id, dimension)
-                    vectors.verify()
-                    self._vectors = vectors
+                    self._vectors = VectorIndex.open_sound(self._folder, self._embedder.id, dimension)
         except RecallError as error:
             self.problem = str(error)
         except Exception as error:  # a broken torch or Chroma must not take the words down with it
@@ -119,7 +117,7 @@ class Store:
             if old is not None:
                 old.close()
                 shutil.rmtree(self._folder)
-                self._vectors = VectorIndex(self._folder, self._embedder.id, self._embedder.dimension)
+                self._vectors = VectorIndex.open_sound(self._folder, self._embedder.id, self._embedder.dimension)
 
     def unindexed(self) -> int:
         """How many passages have no vector."""

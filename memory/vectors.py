@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory.embed import Vectors
+from memory.seal import Seal
 from memory.types import Passage, PassageId, RecallError, SourceId
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 _NAME = "passages"
 _RULE = "1"
 """Raise it when keys.py or chunking.py change what is embedded: every vector is then made again."""
+_SAMPLE = 16
+"""Vectors that are looked at in each of three places, to see whether the index is sound."""
+_SAME_DISTANCE = 0.01
+_logger = logging.getLogger(__name__)
 _BATCH = 2000
 """Below Chroma's limit of 5,461 records for one call."""
 
@@ -45,6 +51,7 @@ class VectorIndex:
         import chromadb
         from chromadb.config import Settings
 
+        self._seal = Seal(folder)
         self._mark = {"embedder": embedder_id, "dimension": dimension, "rule": _RULE}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -56,6 +63,34 @@ class VectorIndex:
             raise RecallError(
                 f"Chroma cannot open {folder} ({error}): move that folder away, it is made again."
             ) from error
+
+    @classmethod
+    def open_sound(cls, folder: Path, embedder_id: str, dimension: int) -> VectorIndex:
+        """Open the index; one that cannot be opened, or does not answer as it should, is thrown away and begun anew.
+
+        Raises RecallError when even an empty one cannot be made.
+        """
+        seal = Seal(folder)
+        broken = seal.is_broken()
+        seal.begin()
+        index: VectorIndex | None = None
+        try:
+            if not broken:
+                index = cls(folder, embedder_id, dimension)
+                if index.is_sound():
+                    return index
+        except Exception:  # any failure of a derived index has the same remedy
+            _logger.warning("the index of meaning cannot be read", exc_info=True)
+        finally:
+            seal.opened()
+        _logger.warning("the index of meaning is damaged and is made anew")
+        if index is not None:
+            index.close()
+        from chromadb.api.shared_system_client import SharedSystemClient
+
+        SharedSystemClient.clear_system_cache()  # else Chroma takes up the broken one again
+        shutil.rmtree(folder, ignore_errors=True)
+        return cls(folder, embedder_id, dimension)
 
     def _open(self) -> Collection:
         collection = self._client.get_or_create_collection(
@@ -70,23 +105,28 @@ class VectorIndex:
             _NAME, embedding_function=None, metadata=self._mark, configuration={"hnsw": {"space": "cosine"}}
         )
 
-    def verify(self) -> None:
-        """Look whether the index still answers; make it anew when it does not.
+    def is_sound(self) -> bool:
+        """Whether the index still holds what was put into it: vectors from its start, its middle and its end have their
+        length, and are found when they are looked for.
 
-        With its segment folder lost Chroma 1.5.9 still counts every record but finds one of five: no
-        error, hence the question.
+        With its segment folder lost Chroma 1.5.9 still counts every record but finds one of five, and over a scribbled
+        file it answers with whatever stands there: no error, hence the questions.
         """
-        count = self._collection.count()
+        count = self.count()
         if count == 0:
-            return
-        probe = np.full((1, int(str(self._mark["dimension"]))), 1.0, dtype=np.float32)
-        wanted = min(count, 10)
-        try:
-            found = len(self._collection.query(query_embeddings=probe, n_results=wanted, include=[])["ids"][0])
-        except Exception:  # any failure of a derived index has the same remedy
-            found = 0
-        if found < wanted:
-            self._collection = self._make_anew()
+            return True
+        for offset in {0, max(0, count // 2 - _SAMPLE), max(0, count - _SAMPLE)}:
+            held = self._collection.get(limit=_SAMPLE, offset=offset, include=["embeddings"])
+            vectors = np.asarray(held["embeddings"], dtype=np.float32)
+            if not len(vectors) or not np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=0.01):
+                return False
+            wanted = min(count, 10)
+            found = self._collection.query(query_embeddings=vectors, n_results=wanted, include=["distances"])
+            if any(len(ids) < wanted for ids in found["ids"]):
+                return False
+            if any(row[0] > _SAME_DISTANCE for row in found["distances"] or []):
+                return False
+        return True
 
     def count(self) -> int:
         """How many vectors there are."""
@@ -146,3 +186,4 @@ class VectorIndex:
     def close(self) -> None:
         """Let the files go."""
         self._client.close()  # type: ignore[attr-defined]  # declared on the concrete client only
+        self._seal.close()

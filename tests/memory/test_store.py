@@ -29,7 +29,7 @@ def test_closing_does_not_wait_for_an_embedder_and_opens_nothing_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[object] = []
-    monkeypatch.setattr("memory.store.VectorIndex", lambda *which: opened.append(which))
+    monkeypatch.setattr("memory.store.VectorIndex.open_sound", lambda *which: opened.append(which))
     embedder = SlowEmbedder()
     store = Store(tmp_path, embedder, None)  # type: ignore[arg-type]
     embedder.asked.wait()
