@@ -83,7 +83,9 @@ class Chunker:
                 line += section.text.count("\n", counted, start)
                 counted = start
             above = next((match.group(1) for match in reversed(headings) if match.start() < start), "")
-            heading = " › ".join(part for part in (section.heading, above) if part)
+            # A section that begins with its own heading knows it already.
+            known = not above or section.heading == above or section.heading.endswith(f" › {above}")
+            heading = section.heading if known else f"{section.heading} › {above}".removeprefix(" › ")
             first = section.start + start
             out.append(Chunk(text, first, first + len(text), section.page, line, heading, section.confidence))
         return out

@@ -51,3 +51,11 @@ def test_markdown_passages_know_their_heading(chunker: Chunker) -> None:
     cellar = [chunk for chunk in chunks if chunk.text.startswith("It stands")]
     assert cellar
     assert {chunk.heading for chunk in cellar} <= {"Pump"}
+
+
+def test_a_heading_is_named_once(chunker: Chunker) -> None:
+    text = "# Pump\n\n" + "It stands in the cellar. " * 12
+    for above, wanted in (("", "Pump"), ("Pump", "Pump"), ("House › Pump", "House › Pump"), ("House", "House › Pump")):
+        chunks = chunker.chunks(Section(text, heading=above), Layout.MARKDOWN)
+        assert len(chunks) > 1
+        assert {chunk.heading for chunk in chunks[1:]} == {wanted}
