@@ -113,7 +113,7 @@ def exponential(x: Any) -> Any:
 
 
 @jit
-def ordered(bits: Any) -> Any:
+def _ordered(bits: Any) -> Any:
     """Of a float32's bits, an int32 that compares as the float does; and back."""
     return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
 
@@ -124,8 +124,8 @@ def _softmax(scores: Any, scale: float, found: Any) -> None:
     most = np.int32(-(2**31))
     for i in range(len(scores)):
         scores[i] *= scale
-        most = max(most, ordered(as_bits(scores[i])))
-    largest, total = as_float(ordered(most)), np.float32(0)
+        most = max(most, _ordered(as_bits(scores[i])))
+    largest, total = as_float(_ordered(most)), np.float32(0)
     for i in range(len(scores)):
         scores[i] = exponential(scores[i] - largest)
         total += scores[i]

@@ -8,29 +8,31 @@ depend on how its prompt was cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from llvmlite import ir
 from numba import types
 from torch import Tensor
 
 from kernels.cpu.compiled import jit
-from kernels.cpu.decode_attention import exponential, ordered
+from kernels.cpu.decode_attention import exponential
 from kernels.cpu.team import Team, claim, wait
 from kernels.cpu.vectors import (
     F32,
+    I32,
     Builder,
     Value,
-    as_bits,
-    as_float,
     at,
+    filled,
     fused,
     load,
     number,
     repeat,
+    shuffled,
     splat,
     store,
     vector,
@@ -45,7 +47,7 @@ _ROWS = 6
 """Queries that are computed together: 6 x 16 sums are 12 of the 16 registers of AVX2."""
 _AT_ONCE = 192
 """Queries that share what is laid out, about: what belongs to them fits the second cache."""
-_NONE = -(2**31)
+_LANES = 8
 
 
 @word
@@ -127,25 +129,88 @@ def _lay_out(block: Any, where: Any, k: Any, v: Any, new_k: Any, new_v: Any, hea
                 values[to, d] = new_v[-1 - slot, head, d]
 
 
+def _exponential(builder: Builder, x: Value) -> Value:
+    """e^x of 8 float32 x <= 0, as `decode_attention.exponential`."""
+
+    def all_of(value: float) -> Value:
+        return filled(F32, _LANES, value)
+
+    x = builder.select(builder.fcmp_ordered("<", x, all_of(-87.0)), all_of(-87.0), x)
+    halves = fused(builder, x, all_of(1.44269504), all_of(0.5))
+    kind = ir.FunctionType(x.type, [x.type])
+    whole = builder.call(builder.module.declare_intrinsic(f"llvm.floor.v{_LANES}f32", (), kind), [halves])
+    r = fused(builder, whole, all_of(-0.693359375), x)
+    r = fused(builder, whole, all_of(2.12194440e-4), r)
+    p = all_of(1.9875691500e-4)
+    for term in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5):
+        p = fused(builder, p, r, all_of(term))
+    p = fused(builder, p, builder.fmul(r, r), builder.fadd(r, all_of(1.0)))
+    power = builder.add(builder.fptosi(whole, vector(I32, _LANES)), filled(I32, _LANES, 127))
+    return builder.fmul(p, builder.bitcast(builder.shl(power, filled(I32, _LANES, 23)), x.type))
+
+
+def _across(builder: Builder, x: Value, join: Callable[[Value, Value], Value]) -> Value:
+    """What `join` makes of all lanes."""
+    for half in (4, 2, 1):
+        x = join(x, shuffled(builder, x, x, [(lane + half) % _LANES for lane in range(_LANES)]))
+    return builder.extract_element(x, ir.Constant(I32, 0))
+
+
+@word
+def _weights(_typing: Any, scores: Any, low: Any, high: Any, scale: Any, before: Any, found: Any) -> Any:
+    """Of 64 scores those in [low, high) become weights, e^(score * scale - largest), the others 0. The largest, which
+    is at least `before`, and the sum of the weights go to `found`.
+
+    Compared are bits, as in `decode_attention`: what is no number is larger than any.
+    """
+
+    def generate(context: Any, builder: Builder, _signature: Any, args: Sequence[Value]) -> Value:
+        scores, low, high, scale, before, found = args
+        wide, whole = vector(F32, _LANES), vector(I32, _LANES)
+        first, end = (splat(builder, builder.trunc(x, I32), _LANES) for x in (low, high))
+        by = splat(builder, scale, _LANES)
+
+        def larger(x: Value, y: Value) -> Value:
+            return builder.select(builder.icmp_signed(">", x, y), x, y)
+
+        def in_order(bits: Value) -> Value:
+            sign = builder.ashr(bits, filled(I32, _LANES, 31))
+            return builder.xor(bits, builder.and_(sign, filled(I32, _LANES, 0x7FFFFFFF)))
+
+        most, seen, values = in_order(builder.bitcast(splat(builder, before, _LANES), whole)), [], []
+        for lane in range(0, BLOCK, _LANES):
+            place = ir.Constant(whole, list(range(lane, lane + _LANES)))
+            inside = builder.and_(
+                builder.icmp_signed(">=", place, first), builder.icmp_signed("<", place, end)
+            )  # fmt: skip
+            value = builder.fmul(load(builder, at(builder, scores, 4 * lane), wide), by)
+            most = larger(most, builder.select(inside, in_order(builder.bitcast(value, whole)), most))
+            seen.append(inside)
+            values.append(value)
+        largest = splat(builder, _across(builder, most, larger), _LANES)
+        largest = builder.bitcast(in_order(largest), wide)
+        total = filled(F32, _LANES, 0.0)
+        for index, (inside, value) in enumerate(zip(seen, values, strict=True)):
+            weight = _exponential(builder, builder.fsub(value, largest))
+            weight = builder.select(inside, weight, filled(F32, _LANES, 0.0))
+            store(builder, weight, at(builder, scores, 4 * _LANES * index))
+            total = builder.fadd(total, weight)
+        store(builder, builder.extract_element(largest, ir.Constant(I32, 0)), found)
+        store(builder, _across(builder, total, builder.fadd), at(builder, found, 4))
+        return context.get_dummy_value()
+
+    takes = types.int64, types.int64, types.int64, types.float32, types.float32, types.int64
+    return types.void(*takes), generate
+
+
 @jit
-def _weigh(score: Any, low: int, high: int, scale: float, running: Any, out: Any) -> None:
+def _weigh(score: Any, low: int, high: int, scale: float, running: Any, out: Any, found: Any) -> None:
     """Scores [low, high) of a row become weights, the others 0; `running` (largest score, sum of weights) and `out`
-    `[dim]` are brought to the new largest."""
-    most = np.int32(_NONE)
-    for i in range(BLOCK):
-        score[i] *= scale
-        bits = ordered(as_bits(score[i]))
-        most = max(most, bits if low <= i < high else np.int32(_NONE))
-    largest = as_float(ordered(max(most, ordered(as_bits(running[0])))))
-    total = np.float32(0)
-    for i in range(BLOCK):
-        weight = exponential(min(score[i] - largest, np.float32(0)))
-        weight = weight if low <= i < high else np.float32(0)
-        score[i] = weight
-        total += weight
-    before = exponential(running[0] - largest)
-    running[0] = largest
-    running[1] = running[1] * before + total
+    `[dim]` are brought to the new largest. `found` is room for two numbers."""
+    _weights(score.ctypes.data, low, high, scale, running[0], found.ctypes.data)
+    before = exponential(running[0] - found[0])
+    running[0] = found[0]
+    running[1] = running[1] * before + found[1]
     if before != 1:
         for d in range(len(out)):
             out[d] *= before
@@ -154,7 +219,7 @@ def _weigh(score: Any, low: int, high: int, scale: float, running: Any, out: Any
 @jit
 def _block(block: Any, seen: Any, first: int, end: int, group: int, scale: float, room: Any) -> None:
     """The queries of tokens [first, end) over one block that is laid out."""
-    queries, outs, running, keys, values, scores = room
+    queries, outs, running, keys, values, scores, found = room
     dim, rows = queries.shape[1], (end - first) * group
     begin, count, place, sinks = block[0], block[1], block[2], block[3]
     which = 0 if sinks else 2
@@ -177,7 +242,7 @@ def _block(block: Any, seen: Any, first: int, end: int, group: int, scale: float
             low = max(span[which], begin) - begin + place
             high = min(span[which + 1], begin + count) - begin + place
             if low < high:
-                _weigh(scores[r - row], low, high, scale, running[r], outs[r])
+                _weigh(scores[r - row], low, high, scale, running[r], outs[r], found)
             else:
                 scores[r - row] = 0
         for d in range(0, dim, 16):
@@ -200,7 +265,7 @@ def attend_tokens(
     blocks: Any, seen: Any, scale: float, room: Any, out: Any,
 ) -> None:  # fmt: skip
     """Tokens [first, end) of a chunk by the query heads of one KV head; `out` `[tokens, q_heads, dim]`."""
-    queries, outs, running, keys, values, _ = room
+    queries, outs, running, keys, values, _, _ = room
     group, dim = q_window.shape[1] // k.shape[0], k.shape[2]
     outs[:] = 0
     running[:, 0] = -np.inf
@@ -233,7 +298,7 @@ def _attend(
 ) -> None:  # fmt: skip
     tokens, kv_heads = len(q_window), k.shape[0]
     lots = -(-tokens // at_once)
-    room = (rooms[0][me], rooms[1][me], rooms[2][me], rooms[3][me], rooms[4][me], rooms[5][me])
+    room = (rooms[0][me], rooms[1][me], rooms[2][me], rooms[3][me], rooms[4][me], rooms[5][me], rooms[6][me])
     task = claim(counters, 0, 1)
     while task < lots * kv_heads:
         # The last tokens see most: they are begun first, so that no thread is left with one of them at the end.
@@ -260,7 +325,7 @@ def rooms_for(group: int, dim: int, threads: int) -> tuple[Any, ...]:
 
     return (
         floats(rows, dim), floats(rows, dim), floats(rows, 2), floats(dim, BLOCK), floats(BLOCK, dim),
-        floats(_ROWS, BLOCK),
+        floats(_ROWS, BLOCK), floats(2),
     )  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def _attend(counters: int, phase: int, at_once: int, layer: int, weights: Any, c
     lots = -(-tokens // at_once)
     new_v = room.qkv.reshape(tokens, -1, dim)[:, q_heads + kv_heads :]
     a = room.attention
-    mine = (a[0][me], a[1][me], a[2][me], a[3][me], a[4][me], a[5][me])
+    mine = (a[0][me], a[1][me], a[2][me], a[3][me], a[4][me], a[5][me], a[6][me])
     task = claim(counters, phase, 1)
     while task < lots * kv_heads:
         lot, head = lots - 1 - task // kv_heads, task % kv_heads

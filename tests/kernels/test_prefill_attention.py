@@ -60,20 +60,14 @@ class World:
 
     def wanted(self) -> Tensor:
         """By a softmax over all columns, float64."""
-        (k, v), group = self.rows.double(), self.q.shape[1] // self.rows.shape[2]
+        group = self.q.shape[1] // self.rows.shape[2]
+        k, v = self.rows.double().repeat_interleave(group, 2).transpose(1, 2)
         columns = torch.arange(len(self.positions))
-        out = []
-        for q, q_sink, (low, high, start, end) in zip(self.q, self.q_sink, self.seen.tolist(), strict=True):
-            keys = k.repeat_interleave(group, 1)
-            scores = torch.where(
-                (columns < self.sinks)[:, None],
-                torch.einsum("hd,chd->ch", q_sink.double(), keys),
-                torch.einsum("hd,chd->ch", q.double(), keys),
-            )
-            visible = ((columns >= low) & (columns < high)) | ((columns >= start) & (columns < end))
-            weights = torch.softmax((scores * SCALE).masked_fill(~visible[:, None], float("-inf")), dim=0)
-            out.append(torch.einsum("ch,chd->hd", weights, v.repeat_interleave(group, 1)))
-        return torch.stack(out)
+        by_sink, by_ring = (q.double().transpose(0, 1) @ k.mT for q in (self.q_sink, self.q))
+        low, high, start, end = self.seen.T[:, :, None]
+        visible = ((columns >= low) & (columns < high)) | ((columns >= start) & (columns < end))
+        scores = torch.where(columns < self.sinks, by_sink, by_ring) * SCALE
+        return (scores.masked_fill(~visible, float("-inf")).softmax(-1) @ v).transpose(0, 1)
 
 
 @settings(deadline=None, max_examples=30)
