@@ -63,14 +63,16 @@ def asks_for_talks(question: str) -> bool:
 
 def talks(db: PassageDb, question: str, path: Sequence[str], now: float, limit: int) -> list[Passage]:
     """At most `limit` passages of what was talked about in the period that the question names, or ever; of this chat's
-    `path` only where it says so. The newest of every chat come before the older ones of any; returned oldest first."""
+    `path` only where it says so. The first of every chat come before the others of any, digests before single turns,
+    newer before older; returned oldest first."""
     named = period(question, now) or Period(0.0, now + 1.0, "")
     found = [*between(db, named.first, named.end), *_unsummed(db, named)]
     if _OPEN.search(question):
         here = set(path)
         found = [passage for passage in found if passage.place.message in here]
     by_chat: dict[str, list[Passage]] = {}
-    for passage in sorted(found, key=lambda passage: -passage.time):
+    # A digest says more than a single turn: where there is room for little, digests come first.
+    for passage in sorted(found, key=lambda passage: (not passage.turns, -passage.time)):
         by_chat.setdefault(passage.source.id, []).append(passage)
     in_turn = [passage for row in zip_longest(*by_chat.values()) for passage in row if passage is not None]
     return sorted(in_turn[:limit], key=lambda passage: passage.time)

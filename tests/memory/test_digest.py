@@ -127,6 +127,15 @@ def test_before_there_are_digests_the_questions_themselves_say_what_was_talked_a
     assert "nothing about this was found" in nothing.block
 
 
+def test_where_there_is_room_for_little_a_digest_comes_before_newer_single_turns(memory: Memory, turns: Turns) -> None:
+    memory.remember(said(turns, ROOF, "roof", 3))
+    found = segment(memory)
+    memory.keep_digest(found.source.id, found.messages, SUMMARY, "a model")
+    memory.remember(said(turns, ROOF + GARDEN, "roof", 1)[4:])
+    ask = RecallRequest("What did we talk about?", SourceId("new"), budget_tokens=119)
+    assert [hit.passage.role for hit in memory.recall(ask, count).hits] == ["digest"]
+
+
 def test_a_question_about_a_decision_finds_the_digest_or_its_turns(memory: Memory, turns: Turns) -> None:
     memory.remember(said(turns, ROOF, "roof", 3))
     found = segment(memory)
