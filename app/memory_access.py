@@ -23,7 +23,7 @@ from app.ids import ChatId, DocumentId, MessageId
 from app.ports import DeskError
 from app.store.bases import EVERYTHING
 from app.store.store import Store, StoreError
-from app.store.types import Attachment, Base, Chat, Message
+from app.store.types import Attachment, Base, Chat, Message, OutboxKind
 from app.web_search import WebSearchError, search_web
 
 T = TypeVar("T")
@@ -153,6 +153,14 @@ class MemoryAccess:
         # A file that was read outside any chat is attached to no message; a document's id is the SHA-256 of its bytes.
         await asyncio.to_thread(unstage_content, document, self._files)
         self._wake()
+
+    async def forgotten(self) -> None:
+        """Make sure that the memory holds nothing more of what it was asked to forget (wait with `indexed` before).
+        Raises DeskError with the reason when it does."""
+        left = await self._call(lambda: self._store.kept(OutboxKind.FORGET))
+        if left:
+            why = next((item.error for item in left if item.error), "the memory was not asked.")
+            raise DeskError(f"Not everything is forgotten yet, aios-chat tries again at its next start: {why}")
 
     async def _call(self, work: Callable[[], T]) -> T:
         with _told():

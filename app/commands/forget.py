@@ -29,7 +29,8 @@ class _Found:
 
 
 async def forget(settings: Settings, given: str, *, yes: bool) -> int:
-    """Forget one thing, after a question unless `yes`. Exit code 1 when the person says no. Raises DeskError."""
+    """Forget one thing, after a question unless `yes`. Exit code 1 when the person says no. Raises DeskError, also
+    when the memory could not forget it yet."""
     async with with_memory(settings, Progress(True)) as desk:
         await desk.indexed()
         found = await _find(desk, given)
@@ -38,6 +39,7 @@ async def forget(settings: Settings, given: str, *, yes: bool) -> int:
             return 1
         await found.forget(desk)
         await desk.indexed()
+        await desk.memory.forgotten()
     print(f"forgotten: {found.words}")
     return 0
 

@@ -66,6 +66,12 @@ def pending(connection: sqlite3.Connection, limit: int) -> list[OutboxItem]:
     return [OutboxItem(number, OutboxKind(kind), *rest) for number, kind, *rest in rows]
 
 
+def kept(connection: sqlite3.Connection, kind: OutboxKind) -> list[OutboxItem]:
+    """Every item of a kind, oldest first, those at rest included."""
+    rows = connection.execute("SELECT id, kind, key, attempts, error FROM outbox WHERE kind = ? ORDER BY id", (kind,))
+    return [OutboxItem(number, OutboxKind(kind), *rest) for number, kind, *rest in rows]
+
+
 def done(connection: sqlite3.Connection, id: int) -> None:  # noqa: A002
     """Take an item out; one that is gone already is fine."""
     connection.execute("DELETE FROM outbox WHERE id = ?", (id,))

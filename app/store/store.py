@@ -286,6 +286,11 @@ class Store:
         with self._database.read() as connection:
             return outbox.pending(connection, limit)
 
+    def kept(self, kind: OutboxKind) -> list[OutboxItem]:
+        """Every item of a kind that is not done, oldest first, those at rest included."""
+        with self._database.read() as connection:
+            return outbox.kept(connection, kind)
+
     def done(self, item: int) -> None:
         """Take an item out; twice is harmless."""
         with self._database.write() as connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ from app.commands import forget as forgetting
 from app.commands import inventory
 from app.commands.session import Progress
 from app.desk import Desk
-from app.host.wire import SourceKind
+from app.host.stream import CallFailedError
+from app.host.wire import ForgetRequest, SourceKind
 from app.paths import Paths
 from app.ports import DeskError
 from app.settings import Settings, load_settings
@@ -137,6 +138,36 @@ async def test_the_memory_is_measured_and_rebuilt(desk: Desk, capsys: pytest.Cap
     told = json.loads(capsys.readouterr().out)
     assert (told["documents"], told["chats"], told["passages"], told["unindexed"]) == (1, 1, 5, 0)
     assert all(size["bytes"] > 0 for size in told["sizes"])
+
+
+@pytest.mark.parametrize("kind", ["file", "message", "chat"])
+async def test_what_the_memory_could_not_forget_is_not_called_forgotten(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    """Whatever is asked for, and though nothing is left to wait for: the item rests in the outbox."""
+    chat = desk._store.create_chat()
+    said = desk._store.add_user_message(chat.id, "The passphrase is pomegranate.")
+    desk._store.finish_answer(desk._store.begin_answer(chat.id, said.id).id, "Noted.", MessageStatus.COMPLETE)
+    (tmp_path / "fruit.md").write_text("A pomegranate has many seeds.\n")
+    await desk.files.ingest(tmp_path / "fruit.md")
+    await desk.indexed()
+
+    async def refuse(_request: ForgetRequest) -> int:
+        raise CallFailedError("The memory could not do that: database is locked.", "OperationalError")
+
+    monkeypatch.setattr("app.indexer.RETRY_SECONDS", 0)
+    with monkeypatch.context() as locked:
+        locked.setattr(desk._startup.host, "forget", refuse)
+        what = {"file": "fruit.md", "message": said.id, "chat": chat.id}[kind]
+        with pytest.raises(DeskError, match=r"^Not everything is forgotten yet.*: .*locked\.$"):
+            await forgetting.forget(SETTINGS, what, yes=True)
+    assert "forgotten" not in capsys.readouterr().out
+    desk._store.recover()
+    for rest in (chat.id, "fruit.md"):
+        with suppress(DeskError):  # that one is gone from the chats
+            await forgetting.forget(SETTINGS, rest, yes=True)
+    assert "forgotten" in capsys.readouterr().out
+    assert holding(desk, "pomegranate") == []
 
 
 @pytest.mark.parametrize("word", ["thalers", "zirconium", "4719", "rings"])
