@@ -138,6 +138,20 @@ def test_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert error_rate(text, f"{LETTER} {right}") < 2.0
 
 
+def test_a_page_surely_on_its_side_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_once = tesseract.recognise
+    sizes: list[tuple[int, int]] = []
+
+    def counted(picture: Image.Image, languages: tuple[str, ...], seconds: float) -> OcrText:
+        sizes.append(picture.size)
+        return read_once(picture, languages, seconds)
+
+    monkeypatch.setattr(tesseract, "recognise", counted)
+    extract = read(saved(page(LETTER).rotate(90, expand=True), tmp_path / "page.png"))
+    assert sizes == [(1700, 900)]
+    assert error_rate(extract.sections[0].text, LETTER) < 1.0
+
+
 def boxes(*rows: tuple[float, float, float, str]) -> list[Box]:
     return [Box(left, top, right, top + 20, text) for left, top, right, text in rows]
 
