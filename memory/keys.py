@@ -1,8 +1,7 @@
-"""What is indexed for a passage: its text with its date and the turn before (chats), or its heading
-(documents).
+"""What is indexed for a passage beside its words: its date (chats), or its title and heading (documents).
 
-On LoCoMo, BM25 over bare turns finds 61.0 % of the evidence among ten, over dated turns with their
-neighbours 72.3 %. The passage itself stays verbatim; only its key carries the surroundings.
+The turns around a chat's passage are not copied into its key: search reads them when it ranks (recall/window.py), so a
+turn is found by what was said after it as well, and forgetting one leaves nothing of it with its neighbours.
 """
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ import time
 from dataclasses import dataclass
 
 from memory.types import SourceKind
-
-_TAIL_CHARACTERS = 160
-"""How much of the turn before goes into the key: about 40 tokens of the 256 that the embedder reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +21,13 @@ class Context:
     heading: str
     time: float
     text: str
-    before: str
-    """The turn before, in a chat; empty when there is none."""
 
     def surroundings(self) -> str:
         """Everything but the text itself, for the index's second column."""
         if self.kind is not SourceKind.CHAT:
             return f"{self.title} {self.heading}".strip()
-        return f"{self._date()} {self._tail()}".strip()
+        return time.strftime("%A %d %B %Y", time.localtime(self.time))
 
     def key(self) -> str:
         """The text to embed."""
-        if self.kind is not SourceKind.CHAT:
-            return f"{self.heading}\n{self.text}".strip()
-        return "\n".join(part for part in (self._date(), self._tail(), self.text) if part)
-
-    def _date(self) -> str:
-        return time.strftime("%d %B %Y", time.localtime(self.time))
-
-    def _tail(self) -> str:
-        if len(self.before) <= _TAIL_CHARACTERS:
-            return self.before
-        tail = self.before[-_TAIL_CHARACTERS:]
-        return tail.split(" ", 1)[-1]
+        return f"{self.heading}\n{self.text}".strip() if self.kind is not SourceKind.CHAT else self.text

@@ -59,6 +59,21 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
+class Indexed:
+    """A passage as ranking sees it: where it stands, and the index terms of its text and of its date or heading,
+    joined by spaces."""
+
+    id: PassageId
+    source: str
+    ordinal: int
+    time: float
+    message: str | None
+    role: str | None
+    body: str
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
 class TermMatch:
     """One passage found by words: `bm25` is higher for a better match."""
 
@@ -144,30 +159,12 @@ class PassageDb:
         rows = self._read("SELECT coalesce(max(ordinal) + 1, 0) FROM passages WHERE source = ?", source)
         return int(str(rows[0][0]))
 
-    def delete(self, ids: Sequence[PassageId]) -> tuple[PassageId, ...]:
-        """Remove passages. Returns those whose keys quoted a removed message, re-indexed without it: embed
-        them again."""
+    def delete(self, ids: Sequence[PassageId]) -> None:
+        """Remove passages and their index terms."""
         chosen = json.dumps(ids)
         with self._write() as db:
-            gone = [
-                str(row[0])
-                for row in db.execute(
-                    f"SELECT DISTINCT message FROM passages WHERE message IS NOT NULL AND id {_IN}",
-                    (chosen,),
-                )
-            ]
-            db.execute(
-                f"DELETE FROM terms WHERE rowid IN (SELECT number FROM passages WHERE id {_IN})",
-                (chosen,),
-            )
+            db.execute(f"DELETE FROM terms WHERE rowid IN (SELECT number FROM passages WHERE id {_IN})", (chosen,))
             db.execute(f"DELETE FROM passages WHERE id {_IN}", (chosen,))
-            children = db.execute(
-                f"SELECT number, id FROM passages WHERE parent {_IN}",
-                (json.dumps(gone),),
-            ).fetchall()
-            for number, identifier in children:
-                db.execute("UPDATE terms SET context = ? WHERE rowid = ?", (_context_terms(db, identifier), number))
-        return tuple(PassageId(str(identifier)) for _, identifier in children)
 
     def index_words(self, ids: Sequence[PassageId]) -> None:
         """Make these passages' rows of the lexical index anew."""
@@ -249,6 +246,20 @@ class PassageDb:
             passage.id,
         )
         return [to_passage(row) for row in rows]
+
+    def around(self, ids: Sequence[PassageId], reach: int) -> list[Indexed]:
+        """These passages, and those of chats with up to `reach` others of their chat on either side; in the order of
+        source and running number."""
+        rows = self._read(
+            "SELECT p.id, p.source, p.ordinal, p.time, p.message, p.role, t.body, t.context FROM passages p "
+            "JOIN terms t ON t.rowid = p.number WHERE p.number IN (SELECT n.number FROM passages c "
+            "JOIN passages n ON n.source = c.source AND n.ordinal BETWEEN c.ordinal - iif(c.message IS NULL, 0, ?1) "
+            f"AND c.ordinal + iif(c.message IS NULL, 0, ?1) WHERE c.id {_IN.replace('?', '?2')}) "
+            "ORDER BY p.source, p.ordinal",
+            reach,
+            json.dumps(ids),
+        )
+        return [Indexed(*row) for row in rows]  # type: ignore[arg-type]  # the columns' types are the fields'
 
     def keys(self, ids: Sequence[PassageId]) -> list[tuple[PassageId, str]]:
         """What is embedded for each passage: its text with its surroundings (keys.py)."""
@@ -371,9 +382,8 @@ def _context_terms(db: sqlite3.Connection, identifier: str) -> str:
 
 def _context(db: sqlite3.Connection, identifier: str) -> Context | None:
     row = db.execute(
-        "SELECT s.kind, s.title, p.heading, p.time, p.text, "
-        "(SELECT text FROM passages b WHERE b.message = p.parent ORDER BY b.number DESC LIMIT 1) "
-        "FROM passages p JOIN sources s ON s.id = p.source WHERE p.id = ?",
+        "SELECT s.kind, s.title, p.heading, p.time, p.text FROM passages p JOIN sources s ON s.id = p.source "
+        "WHERE p.id = ?",
         (identifier,),
     ).fetchone()
-    return None if row is None else Context(SourceKind(row[0]), row[1], row[2], row[3], row[4], row[5] or "")
+    return None if row is None else Context(SourceKind(row[0]), *row[1:])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from memory.embed import Embedder, Vectors
-from memory.passages import Filter, NewPassage, PassageDb, TermMatch
+from memory.passages import Filter, Indexed, NewPassage, PassageDb, TermMatch
 from memory.types import OnProgress, Passage, PassageId, Progress, RecallError, Source, SourceId, SourceKind
 from memory.vectors import Near, VectorIndex
 
@@ -141,14 +141,13 @@ class Store:
         """Remove passages (and the source's own row): text, terms, vectors, and the freed bytes of the
         text."""
         with self._writing:
-            touched = self.passages.delete(ids)
+            self.passages.delete(ids)
             if source is not None:
                 self.passages.drop_source(source)
             if self._vectors is not None:
                 self._vectors.delete(ids)
             if ids or source is not None:
                 self.passages.scrub()
-        self.index(touched)
         return len(ids)
 
     # --- find -----------------------------------------------------------------------------------------------
@@ -158,21 +157,30 @@ class Store:
         if not self.wait_for_vectors() or self._vectors is None:
             return None, []
         vector = self._embedder.question(question)
-        if within.documents is None or within.sources is not None or within.kind is SourceKind.CHAT:
-            return vector, self._vectors.near(vector, limit, within.sources, within.kind)
+        if within.messages is not None:
+            among = [passage.id for passage in self.passages.of_messages(sorted(within.messages))]
+            return vector, self._vectors.near_among(vector, limit, among)
+        if within.sources is not None:
+            return vector, self._vectors.near_in(vector, limit, within.sources)
+        if within.documents is None or within.kind is SourceKind.CHAT:
+            return vector, self._vectors.near(vector, limit, within.kind)
         # Of all documents the nearest may lie outside: these are asked for by themselves, and so are the chats.
-        near = self._vectors.near(vector, limit, sorted(within.documents), None)
+        near = self._vectors.near_in(vector, limit, sorted(within.documents))
         if within.kind is None:
-            near = [*near, *self._vectors.near(vector, limit, None, SourceKind.CHAT)]
+            near = [*near, *self._vectors.near(vector, limit, SourceKind.CHAT)]
         return vector, near
 
-    def cosines(self, vector: Vectors, ids: Sequence[PassageId]) -> dict[PassageId, float]:
-        """Similarity of given passages with a question's vector."""
-        return self._vectors.cosines(vector, ids) if self._vectors is not None else {}
+    def vectors(self, ids: Sequence[PassageId]) -> dict[PassageId, Vectors]:
+        """The vectors of given passages, shape [dimension] each; those that have none yet are left out."""
+        return self._vectors.rows(ids) if self._vectors is not None else {}
 
     def match(self, terms: Sequence[str], limit: int, within: Filter) -> list[TermMatch]:
         """Best passages by their words."""
         return self.passages.match(terms, limit, within)
+
+    def around(self, ids: Sequence[PassageId], reach: int) -> list[Indexed]:
+        """Passages with their index terms, and what stands around them in their chats."""
+        return self.passages.around(ids, reach)
 
     def get(self, ids: Sequence[PassageId]) -> dict[PassageId, Passage]:
         """Passages by id."""

@@ -8,7 +8,10 @@ split at spaces for 1.1 %.
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
+
+import Stemmer
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3105-\u312f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
@@ -44,22 +47,19 @@ def fold(text: str) -> str:
 
 
 def stem(word: str) -> str:
-    """Cut the common English endings, after steps 1a, 1b and 5a of Porter (1980); other words stay as they
+    """The word without its English endings (Snowball's second Porter stemmer); words of other letters stay as they
     are."""
-    if len(word) < 4 or not word.isascii() or not word.isalpha():
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        word = word[:-3] + "y"
-    elif word.endswith(("sses", "xes", "ches", "shes", "zzes")):
-        word = word[:-2]
-    elif word.endswith("s") and word[-2] not in "sui":
-        word = word[:-1]
-    for ending in ("ing", "ed"):
-        root = word.removesuffix(ending)
-        if root != word and len(root) >= 3 and any(vowel in root for vowel in "aeiouy"):
-            word = root[:-1] if root[-1] == root[-2] and root[-1] not in "lsz" else root
-            break
-    return word[:-1] if len(word) > 3 and word.endswith("e") else word
+    return _STEMMERS.english.stemWord(word) if word.isascii() and word.isalpha() else word
+
+
+class _Stemmers(threading.local):
+    """One stemmer a thread: they must not be shared."""
+
+    def __init__(self) -> None:
+        self.english = Stemmer.Stemmer("english")
+
+
+_STEMMERS = _Stemmers()
 
 
 def tokens(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from memory.store import Store
 from memory.types import Passage
 from memory.words import content_terms, is_unspaced, tokens
 
-OWN_BAR = 0.38
+OWN_BAR = 0.45
 """For a question that asks for stored things, or speaks of the person's own. What is below was not asked for."""
 BAR = 0.55
 """For any other question: what is stored may only look like it."""

@@ -250,3 +250,57 @@ def test_an_excerpt_is_verbatim_and_fits(sentences: list[str], budget: int) -> N
     cut = excerpt(text, query_terms(sentences[0]), budget, count)
     assert cut in text
     assert not cut or count(cut) <= budget
+
+
+def test_an_answer_is_found_by_the_question_before_it(memory: Memory, turns: Turns) -> None:
+    memory.remember(
+        turns(["Which colour shall the garden fence get?", "Perhaps a dark one?", "Then moss green it is.", "Noted."])
+    )
+    memory.remember(
+        turns(["The moss in the lawn is a nuisance.", "Rake it.", "Green tea or black?", "Black."], "chat-2")
+    )
+    found = [hit.passage.text for hit in memory.search("colour of the garden fence", 3)]
+    assert found[:2] == ["Which colour shall the garden fence get?", "Then moss green it is."]
+
+
+def test_what_was_said_after_a_silence_is_no_context(memory: Memory, turns: Turns) -> None:
+    monday = turns(["Which colour shall the garden fence get?", "Moss green."])
+    later = [replace(message, time=message.time + 86_400.0) for message in turns(["Buy milk.", "Yes."], first=3)]
+    memory.remember([*monday, *later])
+    lexical = {hit.passage.text: hit.lexical for hit in memory.search("colour of the garden fence")}
+    assert lexical["Moss green."] > 0.0
+    assert lexical.get("Buy milk.", 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("what was the order number?", "Order number 48-2291 was shipped."),
+        ("where is parseConfigFile defined?", "It broke in parseConfigFile() of settings_loader.py."),
+        ("settings_loader", "It broke in parseConfigFile() of settings_loader.py."),
+        ("who said 'stay hungry, stay foolish'?", "Jobs said: stay hungry, stay foolish."),
+        ("显存 不足 of the RTX card", "我的 RTX 4090 显存不足，跑不了 70B 模型。"),
+        ("When did Ada move?", "Ada: I moved to Leeds two weeks ago."),
+        ("favourite tea", "My favorite tea is oolong from Taiwan."),
+    ],
+)
+def test_what_people_look_for(memory: Memory, turns: Turns, question: str, answer: str) -> None:
+    memory.remember(
+        turns(
+            [
+                "Order number 48-2291 was shipped.",
+                "Ada: When will you move?",
+                "It broke in parseConfigFile() of settings_loader.py.",
+                "The configuration of the parser is in a file.",
+                "Jobs said: stay hungry, stay foolish.",
+                "Hungry? I am a foolish cook.",
+                "我的 RTX 4090 显存不足，跑不了 70B 模型。",
+                "内存很便宜。",
+                "Ada: I moved to Leeds two weeks ago.",
+                "Ben: Ada should move her desk.",
+                "My favorite tea is oolong from Taiwan.",
+                "Coffee is my favourite drink.",
+            ]
+        )
+    )
+    assert memory.search(question, 3)[0].passage.text == answer
