@@ -17,7 +17,7 @@ from memory.places import leave
 from memory.types import DocumentRow, Passage, PassageId, RecallError, Source, SourceId, SourceKind
 from memory.words import tokens
 
-_VERSION = 4
+_VERSION = 5
 _IN = "IN (SELECT value FROM json_each(?))"
 
 
