@@ -42,7 +42,7 @@ class EightBitLinear(nn.Module):
         super().__init__()
         weight = linear.weight.detach().float()
         scales = (weight.abs().amax(dim=1) / 127).clamp_min(1e-12)
-        with warnings.catch_warnings():  # torch tells of its successor, torchao, whose CPU kernels need AVX-512
+        with warnings.catch_warnings():  # torch tells of its successor, torchao
             warnings.simplefilter("ignore")
             rows = torch.quantize_per_channel(
                 weight, scales.double(), torch.zeros(len(scales), dtype=torch.long), 0, torch.qint8

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 SECONDS = 30
 """For one picture, all attempts together; no further attempt begins after half of it."""
 _DOUBTFUL = 80.0
-"""Mean word confidence below which a page may stand on its side or be in a script that Tesseract was not asked
-for. Upright pages of the sample files are read at 84 to 96, a page turned by 180° at 31 to 47."""
+"""Mean word confidence, in percent, below which a page may stand on its side or be in a script that Tesseract was not
+asked for."""
 _CERTAIN = 5.0
 """Confidence of the orientation from which a page is turned before it is read: read as it lies, it takes as long again,
 and gives noise."""
