@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from memory.passages import Filter
 from memory.recall.assemble import assemble, nothing_found, passages_for
 from memory.recall.decide import Known, decide, is_question, page_asked
-from memory.recall.gate import BAR, OWN_BAR, TOLD_BAR, Gate
+from memory.recall.gate import BAR, OWN_BAR, TALK_BAR, TOLD_BAR, Gate
 from memory.recall.rank import in_window, rank, repeats, without_repetition
 from memory.recall.search import DEPTH, Candidate, Query, query_of, search
 from memory.recall.talks import talks
@@ -17,6 +17,8 @@ from memory.recall.trace import Judged, traced
 from memory.store import Store
 from memory.types import Decision, Hit, Passage, Recall, RecallRequest, Scope, SourceId, SourceKind, TokenCounter
 
+_TALK_REACH, _TALK_MOST = 16, 3
+"""Messages before and after the best passage that count as the same talk, and how many of them are added."""
 _TAIL = 0.55
 """A passage below this share of the best score is left out: it would only mislead."""
 
@@ -42,7 +44,7 @@ class Recaller:
             widened = replace(decision, scope=wider, reason=f"{decision.reason}; nothing there, so searched further")
             further = self._find(widened, query, request, limit)
             decision, found = (widened, further) if further.ranked else (decision, found)
-        extra = self._neighbours(found.ranked, decision, request) if len(found.ranked) < limit else []
+        extra = self._around(found, decision, request) if len(found.ranked) < limit else []
         block, taken = assemble(found.ranked, extra, query.terms, request.budget_tokens, count)
         if not taken:
             decision, block = _empty(decision, found, request, count)
@@ -101,6 +103,13 @@ class Recaller:
         sources = decision.sources or tuple(source for source in every if _inside(source, request))
         return [_plain(passage) for source in sources for passage in self._store.passages.on_page(source, page)]
 
+    def _around(self, found: _Found, decision: Decision, request: RecallRequest) -> list[Candidate]:
+        """For the room that is left: what the same talk says about it further on, and the neighbours."""
+        near = self._neighbours(found.ranked, decision, request)
+        talk = [_plain(passage) for passage in _unseen([one.candidate.passage for one in _same_talk(found)], request)]
+        together = (candidate.passage for candidate in [*near[:1], *talk, *near[1:]])
+        return [_plain(p) for p in without_repetition(together, (c.passage for c in found.ranked))]
+
     def _neighbours(self, ranked: Sequence[Candidate], decision: Decision, request: RecallRequest) -> list[Candidate]:
         """For the room that is left: the answers to questions that were found, and what stands around the best passage.
 
@@ -136,6 +145,24 @@ class _Found:
     ranked: list[Candidate]
     in_window: bool
     judged: Sequence[Judged] = ()
+
+
+def _same_talk(found: _Found) -> list[Judged]:
+    """What a search found in the talk around the best passage, nearest first: "she hates tuna" is far from a question
+    about Moxie by itself, and close to where Moxie was named."""
+    best = found.ranked[0].passage if found.ranked else None
+    if best is None or best.place.message is None:
+        return []
+    known = {candidate.passage.id for candidate in found.ranked}
+    near = [
+        one
+        for one in found.judged
+        if one.candidate.passage.source.id == best.source.id
+        and abs(one.candidate.passage.ordinal - best.ordinal) <= _TALK_REACH
+        and one.nearness >= TALK_BAR
+        and one.candidate.passage.id not in known
+    ]
+    return sorted(near, key=lambda one: -one.nearness)[:_TALK_MOST]
 
 
 def _not_in_window(candidates: Sequence[Candidate], request: RecallRequest) -> _Found:
