@@ -3,10 +3,12 @@ offsets."""
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from memory.headings import headings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -16,7 +18,6 @@ MAX_TOKENS = 180
 _MAX_CHARACTERS = 2000
 """A WordPiece tokenizer counts a run of 100 letters and more as one unknown token: a cap in characters as
 well."""
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$", re.MULTILINE)
 
 
 class Layout(StrEnum):
@@ -43,7 +44,7 @@ class Section:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """`section.text[start:end] == text`, where the section starts at 0; `line` is 1-based in the file; `heading` is
-    what the section and its Markdown headings say above it."""
+    what the section and its Markdown headings say above it, its own first line among them."""
 
     text: str
     start: int
@@ -73,7 +74,7 @@ class Chunker:
                 pieces.append((start, text))
             else:
                 pieces += [(start + inner, part) for inner, part in self._cap.chunk_indices(text)]
-        headings = list(_HEADING.finditer(section.text)) if layout is Layout.MARKDOWN else []
+        titles = headings(section.text) if layout is Layout.MARKDOWN else []
         out: list[Chunk] = []
         line, counted = section.line, 0
         for start, text in pieces:
@@ -82,7 +83,8 @@ class Chunker:
             if line is not None:
                 line += section.text.count("\n", counted, start)
                 counted = start
-            above = next((match.group(1) for match in reversed(headings) if match.start() < start), "")
+            before = bisect_right(titles, start, key=lambda title: title[0])
+            above = titles[before - 1][1] if before else ""
             # A section that begins with its own heading knows it already.
             known = not above or section.heading == above or section.heading.endswith(f" › {above}")
             heading = section.heading if known else f"{section.heading} › {above}".removeprefix(" › ")

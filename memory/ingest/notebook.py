@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from memory.chunking import Layout, Section
+from memory.ingest.encoding import decode
 from memory.ingest.extract import Extract, Format, Job
-from memory.ingest.text import decode
 from memory.types import DamagedFileError
 
 _MOST_OUTPUT = 4000

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from memory.chunking import Section
+from memory.ingest.encoding import decode
 from memory.ingest.extract import Extract, Format, Job
-from memory.ingest.text import decode
 from memory.types import DamagedFileError, NoTextError
 
 MOST_ROWS = 200_000

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from memory.chunking import Chunker, Layout, Section
 from memory.embed import Embedder
+from memory.headings import headings
 
 
 @pytest.fixture(scope="session")
@@ -59,3 +60,47 @@ def test_a_heading_is_named_once(chunker: Chunker) -> None:
         chunks = chunker.chunks(Section(text, heading=above), Layout.MARKDOWN)
         assert len(chunks) > 1
         assert {chunk.heading for chunk in chunks[1:]} == {wanted}
+
+
+def test_a_passage_that_begins_with_a_heading_stands_under_it(chunker: Chunker) -> None:
+    sections = (
+        ("Trip", "We go to Lisbon in May and stay. "),
+        ("Pump", "It stands in the cellar. "),
+        ("Roof", "It leaks. "),
+    )
+    text = "\n\n".join(f"# {title}\n\n{words * 3}" for title, words in sections)
+    for chunk in chunker.chunks(Section(text, line=1), Layout.MARKDOWN):
+        assert chunk.heading == next(
+            title for title, words in reversed(sections) if text.index(title) <= chunk.start + 2
+        )
+    assert {chunk.heading for chunk in chunker.chunks(Section(text), Layout.MARKDOWN)} == {"Trip", "Pump", "Roof"}
+
+
+_FENCED = {
+    "plain": "```\n# no\n```",
+    "named": "```sh\n# no\n```",
+    "tildes": "~~~\n# no\n```\n# no\n~~~",
+    "longer": "````\n```\n# no\n```\n# no\n````",
+    "in a list": "- ```\n  # no\n# no\n  ```",
+    "in a numbered list": "1. Do:\n    ```sh\n# no\n    ```",
+    "quoted": "> ```\n> # no\n# no\n> ```",
+    "code in a line": "```not a fence``` # no",
+    "a tag": "#no\n####### no\n\\# no\n    # no",
+}
+
+
+@pytest.mark.parametrize("name", _FENCED)
+def test_comments_in_code_are_no_headings(name: str) -> None:
+    text = f"# Before\n\n{_FENCED[name]}\n\n## C# ##\n\nText"
+    assert headings(text) == [(0, "Before"), (text.index("## C#"), "C#")]
+
+
+def test_a_fence_that_is_never_closed_hides_no_heading() -> None:
+    assert [words for _, words in headings("# One\n\n```\ncode\n\n# Two #\n\n# Three")] == ["One", "Two", "Three"]
+
+
+@pytest.mark.parametrize(
+    "line", ["# " + " " * 200_000 + "x", "#" * 200_000, "# " + "# " * 100_000, "> " * 100_000, "`" * 200_000]
+)
+def test_headings_are_found_in_one_walk(line: str) -> None:
+    assert headings(f"{line}\n# End")[-1][1] == "End"

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFont
 
+from memory.ingest.encoding import decode
 from memory.ingest.extract import Extract, Format, Job
 from memory.ingest.readers import read_file
-from memory.ingest.text import decode
 from memory.types import IngestCancelledError, IngestError, Progress
 
 
