@@ -155,11 +155,12 @@ class MemoryAccess:
         self._wake()
 
     async def forgotten(self) -> None:
-        """Make sure that the memory holds nothing more of what it was asked to forget (wait with `indexed` before).
-        Raises DeskError with the reason when it does."""
-        left = await self._call(lambda: self._store.kept(OutboxKind.FORGET))
-        if left:
-            why = next((item.error for item in left if item.error), "the memory was not asked.")
+        """Make sure that nothing more is there of what was to be forgotten (wait with `indexed` before). Raises
+        DeskError with the reason when it is."""
+        why = await self._call(self._store.scrub)
+        for item in await self._call(lambda: self._store.kept(OutboxKind.FORGET)):
+            why = why or item.error or "the memory was not asked."
+        if why:
             raise DeskError(f"Not everything is forgotten yet, aios-chat tries again at its next start: {why}")
 
     async def _call(self, work: Callable[[], T]) -> T:

@@ -99,14 +99,6 @@ def keep(store: Store, source: SourceId, messages: Sequence[str], summary: str, 
     return kept
 
 
-def covering(db: PassageDb, messages: Sequence[str]) -> list[PassageId]:
-    """The digests that sum up any of these messages."""
-    rows = db.rows(
-        "SELECT DISTINCT passage FROM digested WHERE message IN (SELECT value FROM json_each(?))", json.dumps(messages)
-    )
-    return [PassageId(str(identifier)) for (identifier,) in rows]
-
-
 def between(db: PassageDb, first: float, end: float) -> list[Passage]:
     """The digests of turns said in [first, end), newest first."""
     rows = db.rows("SELECT id FROM passages WHERE role = ? AND time >= ? AND time < ?", ROLE, first, end)

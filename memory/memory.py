@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from memory import inventory, web
 from memory.chunking import Chunk, Chunker, Section
-from memory.digest import Kept, Segment, covering, keep, makers, next_segment
+from memory.digest import Kept, Segment, keep, makers, next_segment
 from memory.embed import Embedder
 from memory.ingest.extract import Extract, Job, Reader
 from memory.ingest.readers import read_file
@@ -209,7 +209,7 @@ class Memory:
             wanted = {item.passage.id for item in passages}
             stale = [i for i in self._store.passages.ids(source.id, [message.id]) if i not in wanted]
             if stale:
-                self._store.forget([*stale, *covering(self._store.passages, [message.id])])
+                self._store.forget(stale)
             added = self._store.put(source, message.time, passages)
             if added:
                 unindexed += [item.passage.id for item in passages]
@@ -263,7 +263,6 @@ class Memory:
         gone."""
         chosen = self._store.passages.ids(source_id, messages or None)
         if messages:
-            chosen += covering(self._store.passages, messages)
             self._untitle(source_id, chosen)
         return self._store.forget(chosen, None if messages else source_id)
 

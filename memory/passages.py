@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from memory import erase
 from memory.keys import Context
 from memory.passage_rows import COLUMNS, FROM, to_integer, to_passage, to_source
 from memory.places import leave
@@ -159,12 +160,10 @@ class PassageDb:
         rows = self._read("SELECT coalesce(max(ordinal) + 1, 0) FROM passages WHERE source = ?", source)
         return int(str(rows[0][0]))
 
-    def delete(self, ids: Sequence[PassageId]) -> None:
-        """Remove passages and their index terms."""
-        chosen = json.dumps(ids)
+    def delete(self, ids: Sequence[PassageId]) -> tuple[PassageId, ...]:
+        """Remove passages, their index terms, and the digests of their messages; all that went. `scrub` is due then."""
         with self._write() as db:
-            db.execute(f"DELETE FROM terms WHERE rowid IN (SELECT number FROM passages WHERE id {_IN})", (chosen,))
-            db.execute(f"DELETE FROM passages WHERE id {_IN}", (chosen,))
+            return erase.delete(db, ids)
 
     def index_words(self, ids: Sequence[PassageId]) -> None:
         """Make these passages' rows of the lexical index anew."""
@@ -176,17 +175,18 @@ class PassageDb:
                 db.execute("INSERT INTO terms(rowid, body, context) VALUES (?, ?, ?)", row)
 
     def drop_source(self, source: SourceId) -> None:
-        """Remove a source's own row and names (its passages are deleted before)."""
+        """Remove a source's own row and names (its passages are deleted before). `scrub` is due then."""
         with self._write() as db:
-            db.execute("DELETE FROM sources WHERE id = ?", (source,))
+            erase.drop_source(db, source)
+
+    def is_unscrubbed(self) -> bool:
+        """Whether something was deleted, now or before the program died, and not scrubbed yet."""
+        return bool(self._read("SELECT 1 FROM unscrubbed"))
 
     def scrub(self) -> None:
-        """Overwrite what was deleted: merge the index's segments, rewrite the file, empty the write-ahead
-        log."""
+        """Overwrite what was deleted; see `erase.scrub`."""
         with self._writing:
-            self._writer.execute("INSERT INTO terms(terms) VALUES ('optimize')")
-            self._writer.execute("VACUUM")
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            erase.scrub(self._writer)
 
     def close(self) -> None:
         """Close both connections."""

@@ -4,8 +4,10 @@ them equal."""
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from memory.embed import Embedder, Vectors
@@ -41,7 +43,14 @@ class Store:
 
     # --- keeping Chroma equal to the text -------------------------------------------------------------------
 
+    def _scrub_rest(self) -> None:
+        """Scrub what a program deleted that died before it could."""
+        with self._writing, suppress(sqlite3.Error, RecallError):  # it stays due, and is tried at the next start
+            if self.passages.is_unscrubbed():
+                self.passages.scrub()
+
     def _prepare(self) -> None:
+        self._scrub_rest()
         try:
             dimension = self._embedder.dimension
             with self._opening:
@@ -139,17 +148,17 @@ class Store:
         return self.passages.put(source, added, new, format_, pages)
 
     def forget(self, ids: Sequence[PassageId], source: SourceId | None = None) -> int:
-        """Remove passages (and the source's own row): text, terms, vectors, and the freed bytes of the
-        text."""
+        """Remove passages, the digests of their messages (and the source's own row): text, terms, vectors, and the
+        freed bytes of the text. Returns how many passages are gone."""
         with self._writing:
-            self.passages.delete(ids)
+            gone = self.passages.delete(ids)
             if source is not None:
                 self.passages.drop_source(source)
             if self._vectors is not None:
-                self._vectors.delete(ids)
-            if ids or source is not None:
+                self._vectors.delete(gone)
+            if self.passages.is_unscrubbed():
                 self.passages.scrub()
-        return len(ids)
+        return len(gone)
 
     # --- find -----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from app.errors import PersonError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """The number of the newest file in app/store/upgrades; kept in PRAGMA user_version."""
 BUSY_SECONDS = 20.0
 """How long a write waits for another program's. Ours last milliseconds; a vacuum of 75 MiB about a second."""
@@ -51,6 +51,13 @@ class Database:
             yield connection
 
     @contextmanager
+    def erase(self) -> Iterator[sqlite3.Connection]:
+        """A `write` that takes words away: `scrub` is due after it, also for a program that dies before."""
+        with self.write() as connection:
+            yield connection
+            connection.execute("INSERT INTO unscrubbed DEFAULT VALUES")
+
+    @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         with self._lock, in_words(self.path):
             connection = self._open_connection()
@@ -64,19 +71,24 @@ class Database:
                 raise
 
     def scrub(self) -> None:
-        """Give deleted text's bytes back: out of the text index, the free pages and the write-ahead log.
+        """Give deleted text's bytes back, where that is due: out of the text index, the free pages and the log.
 
         `secure_delete` has already zeroed rows; but FTS5 keeps a deleted row's words until its segments
         merge, and the log keeps old pages until it is truncated. Raises StoreError when that cannot be done.
         """
         with self._lock, in_words(self.path):
             connection = self._open_connection()
+            (due,) = connection.execute("SELECT max(id) FROM unscrubbed").fetchone()
+            if due is None:
+                return
             for index in ("message_words", "message_trigrams"):
                 connection.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
             connection.execute("VACUUM")
             (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise StoreError(f"Another program reads {self.path}: its log is emptied when that ends.")
+            # Not those that another program has added meanwhile.
+            connection.execute("DELETE FROM unscrubbed WHERE id <= ?", (due,))
 
     def close(self) -> None:
         """Close the connection; a second call does nothing."""

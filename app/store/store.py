@@ -95,13 +95,18 @@ class Store:
         In the same transaction the memory is asked (outbox) to forget them, and their words leave what was
         recalled from them elsewhere.
         """
-        with self._database.write() as connection:
+        with self._database.erase() as connection:
             deleted = chats.delete(connection, chat)
+        return dataclasses.replace(deleted, warning=self.scrub())
+
+    def scrub(self) -> str:
+        """Give the bytes of deleted words back, where that is due still; why it could not be done, "" when all is well.
+        Then it stays due, and `recover` tries again."""
         try:
             self._database.scrub()
         except StoreError as error:
-            return dataclasses.replace(deleted, warning=str(error))
-        return deleted
+            return str(error)
+        return ""
 
     # --- messages
 
@@ -129,9 +134,9 @@ class Store:
 
     def forget_message(self, message: MessageId) -> None:
         """Blank a message here and in what was recalled from it, and ask the memory (outbox) to forget it."""
-        with self._database.write() as connection:
+        with self._database.erase() as connection:
             redact.forget_message(connection, message)
-        self._database.scrub()
+        self.scrub()
 
     def path(self, chat: ChatId, limit: int | None = None, before: MessageId | None = None) -> list[Message]:
         """The chat's path, oldest first: its last `limit` messages, or those above `before`."""
@@ -179,8 +184,10 @@ class Store:
         """Make answers whose program died INTERRUPTED, with their journalled text, and return them.
 
         For the owner, at start. Answers that stream in a living program, this one or another, are left alone.
-        Also queues what a crash kept from the outbox, and gives items at rest their attempts back.
+        Also queues what a crash kept from the outbox, gives items at rest their attempts back, and scrubs what was
+        deleted and not scrubbed.
         """
+        self.scrub()
         own = self._writer.token if self._writer is not None else None
         with self._database.write() as connection:
             return journal.recover(connection, lambda token: token == own or writer_is_alive(self._folder, token))
@@ -263,11 +270,11 @@ class Store:
     def delete_document(self, document: DocumentId) -> tuple[str, ...]:
         """Detach a document everywhere, take its words out of what was recalled from it, and ask the memory to forget
         it; the staged copies to remove."""
-        with self._database.write() as connection:
+        with self._database.erase() as connection:
             staged = messages.delete_document(connection, document)
             redact.redact(connection, set(), {document})
             outbox.enqueue(connection, OutboxKind.FORGET, outbox.forget_key(ForgetRequest(document)))
-        self._database.scrub()
+        self.scrub()
         return staged
 
     # --- outbox

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -13,9 +14,11 @@ from importlib.resources import files
 
 import pytest
 
+from app.host.wire import Passage, SourceKind
+from app.ids import DocumentId
 from app.store import db
 from app.store.store import Store, StoreError, acquire_owner
-from app.store.types import MessageStatus, OutboxKind
+from app.store.types import Attachment, MessageStatus, OutboxKind
 
 
 def start(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -249,6 +252,49 @@ def test_a_reader_that_stays_delays_only_the_scrubbing(store, tmp_path, monkeypa
     assert store.chats() == []
     reader.execute("COMMIT")
     reader.close()
+
+
+ERASED = {
+    "chat": lambda store, chat, said: store.delete_chat(chat),
+    "message": lambda store, chat, said: store.forget_message(said),
+    "document": lambda store, chat, said: store.delete_document(DocumentId("d1")),
+}
+
+
+@pytest.mark.parametrize("what", ERASED)
+def test_a_kill_between_delete_and_scrub_leaves_the_scrub_due(store, tmp_path, monkeypatch, what):
+    chat, other = store.create_chat(), store.create_chat()
+    said = store.add_user_message(chat.id, "pomegranate " * 50 if what != "document" else "What is in it?")
+    asked = store.add_user_message(other.id, "What is the code?")
+    source, kind = ("d1", SourceKind.DOCUMENT) if what == "document" else (chat.id, SourceKind.CHAT)
+    recalled = Passage("p1", "1", source, kind, "Safe", "pomegranate " * 9, 0.5, 1.0, message=said.id)
+    store.set_recall(asked.id, recalled.text, [recalled])
+    left = tmp_path / "left"
+    copied = lambda _database: shutil.copytree(tmp_path, left, ignore=shutil.ignore_patterns("left"))  # noqa: E731
+    with monkeypatch.context() as dying:
+        dying.setattr(db.Database, "scrub", copied)
+        ERASED[what](store, chat.id, said.id)
+    held = lambda: [path for path in left.iterdir() if b"pomegranate" in path.read_bytes()]  # noqa: E731
+    assert held()
+    again = Store.open(left / "chats.db")
+    again.recover()
+    assert held() == []
+    again.close()
+
+
+def test_a_reader_that_stays_keeps_no_copy_of_a_forgotten_file(store, tmp_path):
+    """The scrub is late then, and the caller still hears which copies to remove."""
+    chat = store.create_chat()
+    store.add_user_message(chat.id, "q", attachments=[Attachment("a", "/a", "/f/1/a", DocumentId("d1"))])
+    reader = sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM messages").fetchall()
+    store._database._connection.execute("PRAGMA busy_timeout = 50")
+    assert store.delete_document(DocumentId("d1")) == ("/f/1/a",)
+    assert "its log is emptied" in store.scrub()
+    reader.execute("COMMIT")
+    reader.close()
+    assert store.scrub() == ""
 
 
 def test_the_files_are_private(store, tmp_path):
