@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from memory.embed import Embedder, Vectors
 from memory.passages import Filter, Indexed, NewPassage, PassageDb, TermMatch
 from memory.types import OnProgress, Passage, PassageId, Progress, RecallError, Source, SourceId, SourceKind
 from memory.vectors import Near, VectorIndex
 
+T = TypeVar("T")
 _ROUND = 256
 """Passages re-indexed between two looks at what is still missing."""
 _PATIENCE_SECONDS = 60.0
@@ -97,19 +99,21 @@ class Store:
         done = 0
         for batch in self._embedder.passages([key for _, key in keys]):
             part = [identifier for identifier, _ in keys[done : done + len(batch)]]
-            self._store(self._vectors, part, batch)
+            self._store(part, batch)
             done += len(batch)
             if on_done is not None:
                 on_done(done)
             if self._closing.is_set():
                 return
 
-    def _store(self, vectors: VectorIndex, ids: Sequence[PassageId], batch: Vectors) -> None:
+    def _store(self, ids: Sequence[PassageId], batch: Vectors) -> None:
         with self._writing:
+            if self._vectors is None:
+                return
             # Between embedding and now a passage may have been forgotten: its vector must not come back.
             alive = self.passages.get(ids)
             chosen = [number for number, identifier in enumerate(ids) if identifier in alive]
-            vectors.upsert([alive[ids[number]] for number in chosen], batch[chosen])
+            self._vectors.upsert([alive[ids[number]] for number in chosen], batch[chosen])
 
     def wait_for_vectors(self, timeout: float | None = _PATIENCE_SECONDS) -> bool:
         """Wait until the embedder and Chroma are open; False when they are not."""
@@ -131,8 +135,7 @@ class Store:
 
     def unindexed(self) -> int:
         """How many passages have no vector."""
-        count = self.passages.count()
-        return max(0, count - self._vectors.count()) if self._vectors is not None else count
+        return max(0, self.passages.count() - self._ask(lambda vectors: vectors.count(), 0))
 
     # --- put and forget -------------------------------------------------------------------------------------
 
@@ -164,25 +167,36 @@ class Store:
 
     def near(self, question: str, limit: int, within: Filter) -> tuple[Vectors | None, list[Near]]:
         """The question's vector and the nearest passages; (None, []) while there are no vectors."""
-        if not self.wait_for_vectors() or self._vectors is None:
+        if not self.wait_for_vectors():
             return None, []
         vector = self._embedder.question(question)
+        return vector, self._ask(lambda vectors: self._near(vectors, vector, limit, within), [])
+
+    def _near(self, vectors: VectorIndex, vector: Vectors, limit: int, within: Filter) -> list[Near]:
         if within.messages is not None:
             among = [passage.id for passage in self.passages.of_messages(sorted(within.messages))]
-            return vector, self._vectors.near_among(vector, limit, among)
+            return vectors.near_among(vector, limit, among)
         if within.sources is not None:
-            return vector, self._vectors.near_in(vector, limit, within.sources)
+            return vectors.near_in(vector, limit, within.sources)
         if within.documents is None or within.kind is SourceKind.CHAT:
-            return vector, self._vectors.near(vector, limit, within.kind)
+            return vectors.near(vector, limit, within.kind)
         # Of all documents the nearest may lie outside: these are asked for by themselves, and so are the chats.
-        near = self._vectors.near_in(vector, limit, sorted(within.documents))
-        if within.kind is None:
-            near = [*near, *self._vectors.near(vector, limit, SourceKind.CHAT)]
-        return vector, near
+        near = vectors.near_in(vector, limit, sorted(within.documents))
+        return [*near, *vectors.near(vector, limit, SourceKind.CHAT)] if within.kind is None else near
 
     def vectors(self, ids: Sequence[PassageId]) -> dict[PassageId, Vectors]:
         """The vectors of given passages, shape [dimension] each; those that have none yet are left out."""
-        return self._vectors.rows(ids) if self._vectors is not None else {}
+        return self._ask(lambda vectors: vectors.rows(ids), {})
+
+    def _ask(self, ask: Callable[[VectorIndex], T], otherwise: T) -> T:
+        """What the vectors say; `otherwise` without them, also when a rebuild throws them away under the question."""
+        vectors = self._vectors
+        try:
+            return otherwise if vectors is None else ask(vectors)
+        except Exception:  # a client that was closed raises what it likes
+            if vectors is self._vectors:
+                raise
+            return otherwise
 
     def match(self, terms: Sequence[str], limit: int, within: Filter) -> list[TermMatch]:
         """Best passages by their words."""
