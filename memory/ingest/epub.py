@@ -32,8 +32,8 @@ def read(job: Job) -> Extract:
             if chapter not in names:
                 warnings.append(f"The chapter {chapter} of {job.name} is missing.")
                 continue
-            markup = archive.read(chapter)
-            sections.append(Section(html.markdown(html.soup_of(markup)), heading=html.title_of(markup)))
+            soup, title = html.titled(archive.read(chapter))
+            sections.append(Section(html.markdown(soup), heading=title))
     return Extract(Format.BOOK, tuple(sections), warnings=tuple(warnings), layout=Layout.MARKDOWN)
 
 

@@ -21,24 +21,24 @@ _MOST_NESTED = 300
 
 def soup_of(markup: str | bytes) -> BeautifulSoup:
     """The tree of a page, without what its reader would not see."""
+    return titled(markup)[0]
+
+
+def titled(markup: str | bytes) -> tuple[BeautifulSoup, str]:
+    """The tree of a page, without what its reader would not see, and what the page calls itself, or ""."""
     from bs4 import Comment
 
     soup = _parsed(markup)
+    title = " ".join(soup.title.get_text().split()) if soup.title is not None else ""
     for note in soup.find_all(string=lambda text: isinstance(text, Comment)):
         note.extract()
     for tag in [tag for tag in soup.find_all(True) if _is_unseen(tag)]:
         tag.extract()
-    return soup
+    return soup, title
 
 
 def _is_unseen(tag: Tag) -> bool:
     return tag.name in _NEVER or tag.has_attr("hidden") or bool(_HIDDEN.search(str(tag.get("style", ""))))
-
-
-def title_of(markup: str | bytes) -> str:
-    """What the page calls itself, or ""."""
-    title = _parsed(markup).title
-    return " ".join(title.get_text().split()) if title is not None else ""
 
 
 def _parsed(markup: str | bytes) -> BeautifulSoup:
@@ -56,7 +56,8 @@ def markdown(soup: BeautifulSoup) -> str:
     if _depth(soup) > _MOST_NESTED:
         return _BLANK_LINES.sub("\n\n", soup.get_text("\n"))
     for table in soup.find_all("table"):
-        _spread(table)
+        if table.find(_spans) is not None:
+            _spread(table)
     converter = MarkdownConverter(
         heading_style="ATX",
         bullets="-",
@@ -82,9 +83,8 @@ def _depth(soup: BeautifulSoup) -> int:
 
 def _spread(table: Tag) -> None:
     """Repeat a cell that spans rows or columns in each of them: Markdown has no spans, and a row must say it all."""
-    from bs4 import BeautifulSoup
+    from bs4 import Tag as Element
 
-    maker = BeautifulSoup("", "lxml")
     due: dict[int, tuple[int, str]] = {}
     for row in table.find_all("tr"):
         if row.find_parent("table") is not table:
@@ -96,7 +96,7 @@ def _spread(table: Tag) -> None:
                 left, text = due.pop(column)
                 if left > 1:
                     due[column] = (left - 1, text)
-                copy = maker.new_tag("td")
+                copy = Element(name="td")
                 copy.string = text
                 row.append(copy) if cell is None else cell.insert_before(copy)
                 column += 1
@@ -108,11 +108,15 @@ def _spread(table: Tag) -> None:
                 if high > 1:
                     due[column + extra] = (high - 1, text)
             for _ in range(wide - 1):
-                copy = maker.new_tag("td")
+                copy = Element(name="td")
                 copy.string = text
                 cell.insert_after(copy)
             del cell["colspan"], cell["rowspan"]
             column += wide
+
+
+def _spans(tag: Tag) -> bool:
+    return tag.has_attr("rowspan") or tag.has_attr("colspan")
 
 
 def _span(cell: Tag, name: str) -> int:

@@ -28,7 +28,6 @@ _UNREADABLE = (
     (b"ID3", "a sound file"),
     (b"fLaC", "a sound file"),
     (b"GGUF", "a language model"),
-    (b"{\\rtf", "an RTF text"),
 )
 _MANIFEST = "META-INF/manifest.xml"
 _PACKED = ("a compressed file", "a compressed archive", "an empty archive")
@@ -73,7 +72,13 @@ _BY_SUFFIX = {
     for suffix in suffixes.split()
 }
 _CODE_NAMES = frozenset({"dockerfile", "makefile", "cmakelists.txt", "jenkinsfile", "rakefile", "gemfile"})
-_HTML = re.compile(rb"\A\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html)[\s>]", re.IGNORECASE | re.DOTALL)
+_HTML = re.compile(rb"<(!doctype\s+html|html)[\s>]", re.IGNORECASE)
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+"""Bytes that no text has in any encoding but UTF-16 and UTF-32."""
+_PDF = re.compile(rb"(?:\A|[\r\n])%PDF-\d")
+_PDF_BINARY = re.compile(rb"%PDF-\d[^\r\n]*[\r\n]+%[\x80-\xff]")
+_PDF_OBJECT = re.compile(rb"\d \d+ obj\b")
+_RTF = re.compile(rb"\{\\rtf\d?\\[a-z]")
 _MAIL_HEADER = rb"[A-Za-z][A-Za-z0-9-]*:[^\r\n]*\r?\n(?:[ \t][^\r\n]*\r?\n)*"
 _MAIL = re.compile(rb"\A(?:" + _MAIL_HEADER + rb"){0,20}(?:Received|Message-ID|MIME-Version):", re.IGNORECASE)
 _ADVICE = "Drop a PDF, a picture, an office document, a mail, a web page, or a text, Markdown or code file."
@@ -105,7 +110,7 @@ def kind_of(path: Path, name: str) -> Kind:
     with path.open("rb") as file:
         head = file.read(_HEAD)
     suffix = PurePath(name).suffix.lower()
-    if b"%PDF-" in head[:1024]:
+    if _is_pdf(head, suffix):
         return Kind.PDF
     if _is_picture(head):
         return Kind.PICTURE
@@ -116,16 +121,31 @@ def kind_of(path: Path, name: str) -> Kind:
     if head.startswith(_OLE):
         return _ole(path, name)
     for magic, what in _UNREADABLE:
-        if head.startswith(magic) and (len(magic) > 3 or b"\0" in head):
+        if head.startswith(magic) and _CONTROL.search(head):  # most of them are words as well
             advice = "Unpack it and name the folder." if what in _PACKED else _ADVICE
             raise UnsupportedFileError(f"{name} is {what}, which cannot be read. {advice}")
+    if _RTF.match(head) and suffix not in _BY_SUFFIX:
+        raise UnsupportedFileError(f"{name} is an RTF text, which cannot be read. {_ADVICE}")
     return _text(head, suffix, name)
+
+
+def _is_pdf(head: bytes, suffix: str) -> bool:
+    """The mark may come after some rubbish. In a file that is not called a PDF it begins a line, and what follows is
+    no text: programs and notes about PDFs name the mark too."""
+    if suffix == ".pdf":
+        return b"%PDF-" in head[:1024]
+    mark = _PDF.search(head[:1024])
+    if mark is None:
+        return False
+    bare = suffix not in _BY_SUFFIX and suffix != ".txt" and mark.start() == 0 and _PDF_OBJECT.search(head)
+    return bool(bare) or _CONTROL.search(head) is not None or _PDF_BINARY.search(head) is not None
 
 
 def _is_picture(head: bytes) -> bool:
     if head.startswith(b"BM"):  # also begins words: a bitmap has its header's size at byte 14
         return head[14:18] in (b"\x0c\0\0\0", b"\x28\0\0\0", b"\x6c\0\0\0", b"\x7c\0\0\0")
-    return head.startswith(_IMAGES) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
+    known = head.startswith(_IMAGES) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
+    return known and _CONTROL.search(head) is not None  # GIF89a begins notes about it too
 
 
 def _text(head: bytes, suffix: str, name: str) -> Kind:
@@ -133,11 +153,19 @@ def _text(head: bytes, suffix: str, name: str) -> Kind:
         return _BY_SUFFIX[suffix]
     if PurePath(name).name.lower() in _CODE_NAMES or head.startswith(b"#!"):
         return Kind.CODE
-    if _HTML.match(head):
+    if _is_html(head):
         return Kind.HTML
     if not suffix and _MAIL.match(head):
         return Kind.MAIL
     return Kind.TEXT
+
+
+def _is_html(head: bytes) -> bool:
+    rest = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    while rest.startswith((b"<!--", b"<?xml")):
+        end = b"-->" if rest.startswith(b"<!--") else b">"
+        rest = rest.partition(end)[2].lstrip()
+    return _HTML.match(rest) is not None
 
 
 def _packed(path: Path, name: str) -> Kind:

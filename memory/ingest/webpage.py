@@ -19,14 +19,14 @@ def read(job: Job) -> Extract:
     """An HTML page; its encoding is the one that it names."""
     job.step("read", 0, 1)
     data = job.path.read_bytes()
-    soup = html.soup_of(data)
+    soup, title = html.titled(data)
     whole = html.markdown(soup)
     if not whole.strip():
         raise NoTextError(f"{job.name} shows no text without running its scripts: save it from the browser as PDF.")
     article = _article(str(soup)) if len(whole) > _SHORT else ""
     text = article if _letters(article) >= _SHARE * _letters(whole) and "\n#" in f"\n{article}" else whole
     job.step("read", 1, 1)
-    return Extract(Format.PAGE, (Section(text, heading=html.title_of(data)),), layout=Layout.MARKDOWN)
+    return Extract(Format.PAGE, (Section(text, heading=title),), layout=Layout.MARKDOWN)
 
 
 def _article(page: str) -> str:

@@ -4,6 +4,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import bs4
 import msoffcrypto
 import pytest
 
@@ -103,6 +104,23 @@ def test_an_article_without_the_page_around_it(tmp_path: Path) -> None:
     text = whole(read(file))
     assert "Paragraph 39 tells" in text
     assert "Imprint" not in text
+
+
+def test_a_page_is_taken_apart_no_more_often_for_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees: list[object] = []
+    begin = bs4.BeautifulSoup.__init__
+    monkeypatch.setattr(
+        bs4.BeautifulSoup, "__init__", lambda self, *a, **k: (trees.append(self), begin(self, *a, **k))[1]
+    )
+    table = "<p>Words of number {0}.</p><table><tr><td rowspan=2>a{0}</td><td>b</td></tr><tr><td>c</td></tr></table>"
+    file = tmp_path / "a.html"
+    for count in (100, 200):
+        file.write_text("<title>Tides</title><h1>All</h1>" + "".join(table.format(n) for n in range(count)))
+        trees.clear()
+        extract = read(file)
+        assert extract.sections[0].heading == "Tides"
+        assert f"| a{count - 1} | c |" in whole(extract)
+        assert len(trees) == 2  # the page, and its article
 
 
 def test_mail_with_its_attachments(tmp_path: Path) -> None:
