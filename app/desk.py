@@ -79,7 +79,7 @@ class Desk:
         except StoreError as error:
             raise DeskError(str(error)) from error
         host = self._startup.host
-        self._indexer_ = Indexer(store, host, self._emit)
+        self._indexer_ = Indexer(store, host, self._emit, self._paths.files)
         self._memory_ = MemoryAccess(store, host, self._paths.files, self._indexer_.wake)
         self._turns_ = Turns(store, host, self._indexer_, self._queues, self, self._emit)
         for notice in self._settings.notices:

@@ -6,31 +6,35 @@ At least once, idempotent there, resumed at start; nothing is lost when the memo
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from app.drop.stage import unstage_content
+from app.drop.stage import sweep, unstage, unstage_content
 from app.events import IngestJob, JobChanged, JobPhase, Listener, Notice, Severity
 from app.host import wire
 from app.host.documents import Ingested, IngestProgress, IngestRequest, Refusal
 from app.host.host import Host
 from app.host.stream import CallFailedError, ChildDiedError, HostError
 from app.ids import ChatId, DocumentId, JobId, MessageId, new_job_id
-from app.store.store import IngestPayload, Store, forget_request
+from app.store.store import IngestPayload, Store, StoreError, forget_request
 from app.store.types import Attachment, OutboxItem, OutboxKind
 
 BATCH = 16
 RETRY_SECONDS = 2.0
+YOUNG_SECONDS = 3600.0
+"""A copy younger than this may belong to a message that is still being written, in this program or another."""
 
 
 class Indexer:
     """Works the outbox while it runs; wake it with `wake` after something was put in."""
 
-    def __init__(self, store: Store, host: Host, emit: Listener) -> None:
-        self._store, self._host, self._emit = store, host, emit
+    def __init__(self, store: Store, host: Host, emit: Listener, files: Path) -> None:
+        """`files` keeps the staged copies."""
+        self._store, self._host, self._emit, self._files = store, host, emit, files
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._jobs: dict[str, IngestJob] = {}
@@ -126,6 +130,7 @@ class Indexer:
         return job
 
     async def _work(self) -> None:
+        await self._sweep()
         while True:
             self._wanted.clear()
             items = await asyncio.to_thread(self._store.pending, BATCH)
@@ -154,6 +159,8 @@ class Indexer:
             return False
         for item in batch:
             await asyncio.to_thread(self._store.done, item.id)
+            if item.kind is OutboxKind.INGEST:
+                await asyncio.to_thread(self._drop_refused, IngestPayload.from_key(item.key).staged)
         return True
 
     async def _remember(self, items: list[OutboxItem]) -> None:
@@ -196,7 +203,7 @@ class Indexer:
             case Ingested():
                 self._passwords.pop(payload.staged, None)
                 await asyncio.to_thread(self._store.set_document, payload.staged, event.document)
-                await asyncio.to_thread(self._leave_behind, event.replaced, Path(payload.staged).parent.parent)
+                await asyncio.to_thread(self._leave_behind, event.replaced)
                 for warning in event.warnings:
                     self._emit(Notice(_about(payload.name, warning), Severity.WARNING))
                 return self._update(
@@ -213,11 +220,28 @@ class Indexer:
             case _:
                 return job
 
-    def _leave_behind(self, replaced: Sequence[DocumentId], files: Path) -> None:
+    def _leave_behind(self, replaced: Sequence[DocumentId]) -> None:
         """Remove the copies of what a changed file held before, unless a message still has it attached."""
         for document in replaced:
             if not self._store.is_attached(document):
-                unstage_content(document, files)
+                unstage_content(document, self._files)
+
+    def _drop_refused(self, staged: str) -> None:
+        """Remove the copy of a file that cannot be read, unless a message has it or its password may still come."""
+        job = self._jobs[staged]
+        if job.phase is JobPhase.FAILED and not job.needs_password and staged not in self._store.staged():
+            unstage(staged, self._files)
+
+    async def _sweep(self) -> None:
+        """Remove the copies that nothing knows: those of refused files, and what a killed program left half done."""
+        try:
+            documents = {document.id for document in await self._host.documents()}
+            if documents:  # else the memory may have been moved away, and its files are all that is left
+                staged = await asyncio.to_thread(self._store.staged)
+                wanted = documents | {Path(copy).parent.name for copy in staged}
+                await asyncio.to_thread(sweep, self._files, wanted, time.time() - YOUNG_SECONDS)
+        except (HostError, StoreError, OSError):
+            return  # at the next start then
 
 
 def _leading_messages(items: list[OutboxItem]) -> list[OutboxItem]:

@@ -9,6 +9,8 @@ import re
 import shutil
 import stat
 import tempfile
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +25,7 @@ _CHUNK = 1 << 20
 _LONGEST_NAME = 255
 """Bytes of a name on every common disk."""
 _LONGEST_SUFFIX = 32
+_INCOMING = ".incoming-"
 _CONTENT = re.compile(r"[0-9a-f]{64}")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]")
 
@@ -84,6 +87,19 @@ def unstage_content(content: str, files: Path) -> None:
         shutil.rmtree(files / content, ignore_errors=True)
 
 
+def sweep(files: Path, wanted: Collection[str], before: float) -> None:
+    """Remove what lies in `files` since before a time (Unix seconds) and nobody wants: copies of a file whose SHA-256
+    is not among `wanted`, and copies that were begun and never finished. Younger ones may be on their way."""
+    for place in files.iterdir():
+        with suppress(OSError):
+            if place.stat().st_mtime >= before:
+                continue
+            if _CONTENT.fullmatch(place.name) and place.name not in wanted:
+                shutil.rmtree(place, ignore_errors=True)
+            elif place.name.startswith(_INCOMING):
+                place.unlink()
+
+
 def _open(source: Path) -> BinaryIO:
     try:
         # Not blocking: opening a pipe would wait for its other end.
@@ -121,7 +137,7 @@ def _folder(source: Path) -> DropError:
 
 def _copy(original: BinaryIO, source: Path, files: Path) -> tuple[Path, str, int]:
     """A synced temporary copy in `files`, the SHA-256 of its bytes and their number."""
-    descriptor, temporary = tempfile.mkstemp(prefix=".incoming-", dir=files)
+    descriptor, temporary = tempfile.mkstemp(prefix=_INCOMING, dir=files)
     digest = hashlib.sha256()
     size = 0
     try:

@@ -267,6 +267,15 @@ class Store:
         with self._database.read() as connection:
             return messages.is_attached(connection, document)
 
+    def staged(self) -> frozenset[str]:
+        """Every staged copy that a message has attached, or that waits to be read."""
+        with self._database.read() as connection:
+            attached = connection.execute("SELECT DISTINCT staged FROM attachments").fetchall()
+            waiting = outbox.kept(connection, OutboxKind.INGEST)
+        return frozenset(
+            [str(staged) for (staged,) in attached] + [IngestPayload.from_key(i.key).staged for i in waiting]
+        )
+
     def delete_document(self, document: DocumentId) -> tuple[str, ...]:
         """Detach a document everywhere, take its words out of what was recalled from it, and ask the memory to forget
         it; the staged copies to remove."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import pytest
 
 from app.drop.stage import stage
 from app.events import Event, JobPhase, Notice
-from app.host.documents import Ingested, IngestProgress, IngestRequest
+from app.host.documents import DocumentInfo, Ingested, IngestProgress, IngestRequest, Refusal
 from app.host.stream import CallFailedError, ChildDiedError
 from app.ids import DocumentId
 from app.indexer import Indexer
-from app.store.store import Store
+from app.store.store import IngestPayload, Store
 from app.store.types import Attachment
 
 
@@ -45,8 +46,12 @@ class ScriptedMemory:
         self.reads: list[str] = []
         self.requests: list[IngestRequest] = []
         self.replaces: tuple[DocumentId, ...] = ()
+        self.held: list[DocumentId] = []
         self.begun = True
         """Whether a reading that fails had begun."""
+
+    async def documents(self) -> list[DocumentInfo]:
+        return [DocumentInfo(held, "name", "/origin", "text", None, 1, 1.0) for held in self.held]
 
     def ingest(self, request: IngestRequest) -> Reading:
         self.reads.append(request.name)
@@ -61,12 +66,17 @@ class ScriptedMemory:
         return Reading([progress, done], None)
 
 
+def is_there(copy: Attachment) -> bool:
+    """Whether the staged copy is on the disk."""
+    return Path(copy.staged).exists()
+
+
 class Bench:
     """An indexer on a real outbox."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self.store, self.folder, self.memory, self.told = store, folder, ScriptedMemory(), list[Event]()
-        self.indexer = Indexer(store, self.memory, self.told.append)  # type: ignore[arg-type]
+        self.indexer = Indexer(store, self.memory, self.told.append, folder / "files")  # type: ignore[arg-type]
 
     async def read(self, *names: str) -> dict[str, JobPhase]:
         """Put these files in, wait until nothing can be done any more; where each one ended."""
@@ -148,6 +158,53 @@ async def test_a_file_that_needs_a_password_is_read_when_it_comes(bench: Bench) 
     assert (job.phase, job.needs_password) == (JobPhase.DONE, False)
     assert [request.password for request in bench.memory.requests] == ["", "open sesame"]
     assert "sesame" not in repr(bench.memory.requests)
+
+
+@pytest.mark.parametrize("attached", [False, True])
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        *((CallFailedError("a.txt cannot be read.", kind), kind == Refusal.PASSWORD) for kind in Refusal),
+        (CallFailedError("Tesseract is not installed.", "OcrError"), True),
+        (ChildDiedError(DIED), False),
+    ],
+)
+async def test_a_refused_file_leaves_a_copy_only_where_somebody_may_need_it(
+    bench: Bench, error: Exception, kept: bool, attached: bool
+) -> None:
+    bench.memory.script["a.txt"] = [error for _ in range(9)]
+    (bench.folder / "a.txt").write_text("words of a.txt")
+    (bench.folder / "files").mkdir()
+    copy = stage(bench.folder / "a.txt", bench.folder / "files").attachment
+    if attached:
+        bench.store.add_user_message(bench.store.create_chat().id, "Read this.", attachments=[copy])
+    assert await bench.read("a.txt") == {"a.txt": JobPhase.FAILED}
+    assert is_there(copy) is (kept or attached)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+async def test_at_start_copies_that_nothing_knows_are_removed(bench: Bench, holds: bool) -> None:
+    """Unless they are young, or the memory holds nothing at all: then it may have been moved away."""
+    files = bench.folder / "files"
+    files.mkdir()
+    copies = {}
+    for name in ("orphan", "document", "attached", "waiting", "young"):
+        (bench.folder / name).write_text(name)
+        copies[name] = stage(bench.folder / name, files).attachment
+    bench.memory.held = [DocumentId(Path(copies["document"].staged).parent.name)] if holds else []
+    bench.store.add_user_message(bench.store.create_chat().id, "Read this.", attachments=[copies["attached"]])
+    bench.store.enqueue_ingest(IngestPayload(copies["waiting"].staged, "waiting", "/waiting"))
+    (files / ".incoming-abc").write_text("half of an orph")
+    (files / "notes").mkdir()
+    for place in files.iterdir():
+        if place != Path(copies["young"].staged).parent:
+            os.utime(place, (1.0, 1.0))
+    await bench.read()
+    left = {name for name, copy in copies.items() if is_there(copy)}
+    gone = {"orphan"} if holds else set()
+    assert left == copies.keys() - gone
+    assert (files / ".incoming-abc").exists() is not holds
+    assert (files / "notes").is_dir()
 
 
 async def test_what_a_changed_file_held_before_leaves_no_copy(bench: Bench) -> None:
