@@ -8,57 +8,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from memory.chunking import Section
+from memory.ingest.columns import lines
 from memory.ingest.encoding import decode
 from memory.ingest.extract import Extract, Format, Job
 from memory.types import DamagedFileError, NoTextError
 
 MOST_ROWS = 200_000
-"""Of one sheet: about what two cores embed in a night."""
-_DELIMITERS = ",;\t|:"
+"""With something in them, of one sheet: about what two cores embed in a night."""
+_MOST_AT_ALL = 2**20
+"""Rows, blank ones with them: what a sheet can have."""
+_DELIMITERS = "\t;|,:"
+"""The later ones stand in words and numbers as well."""
 _SAMPLE = 64 * 1024
+_SAMPLE_ROWS = 200
 
 Row = Sequence[str]
 
 
-def lines(rows: Iterable[Row]) -> Iterator[str]:
-    """One line for each row, so that line and row number agree.
-
-    A run of rows between blank ones is a table of its own; its first row of nothing but words is its header, and is
-    named in each row below it. A row with a single value is a title or a note and stands as it is.
-    """
-    header: list[str] = []
-    fresh = True
-    for row in rows:
-        cells = [" ".join(cell.split()) for cell in row]
-        filled = [cell for cell in cells if cell]
-        if not filled:
-            header, fresh = [], True
-            yield ""
-        elif fresh and len(filled) > 1 and not any(_is_value(cell) for cell in filled):
-            header, fresh = cells, False
-            yield " | ".join(filled)
-        else:
-            fresh = fresh and len(filled) == 1
-            yield "; ".join(_named(header, cells)) if len(filled) > 1 or header else filled[0]
-
-
-def _named(header: Sequence[str], cells: Sequence[str]) -> Iterator[str]:
-    for number, cell in enumerate(cells):
-        if cell:
-            name = header[number] if number < len(header) else ""
-            yield f"{name}: {cell}" if name else cell
-
-
-def _is_value(cell: str) -> bool:
-    bare = cell.strip("€$£¥% +-").replace(",", "").replace(".", "").replace(":", "").replace("/", "").replace("-", "")
-    return bare.isdigit()
-
-
 def section(rows: Iterable[Row], heading: str) -> tuple[Section, bool]:
-    """A sheet as a section, and whether it was cut at MOST_ROWS."""
-    some = iter(rows)
-    text = "\n".join(lines(islice(some, MOST_ROWS)))
-    return Section(text, line=1, heading=heading), next(some, None) is not None
+    """A sheet from its first row on as a section, and whether it was cut at MOST_ROWS."""
+    kept: list[Row] = []
+    filled = 0
+    cut = False
+    for row in rows:
+        some = any(cell.strip() for cell in row)
+        cut = (some and filled == MOST_ROWS) or len(kept) == _MOST_AT_ALL
+        if cut:
+            break
+        filled += some
+        kept.append(row if some else ())
+    return Section("\n".join(lines(kept)), line=1, heading=heading), cut
 
 
 def read_csv(job: Job) -> Extract:
@@ -69,20 +48,30 @@ def read_csv(job: Job) -> Extract:
         raise NoTextError(f"{job.name} holds nothing but white space: there is nothing to read in it.")
     csv.field_size_limit(2**24)
     try:
-        rows = list(islice(csv.reader(io.StringIO(text), _dialect(text[:_SAMPLE])), MOST_ROWS + 1))
+        read, cut = section(_rows(text, _delimiter(text[:_SAMPLE])), "")
     except csv.Error as error:
         raise DamagedFileError(f"{job.name} is not a table of values ({error}): save it again as CSV.") from error
-    read, cut = section(rows, "")
     job.step("read", 1, 1)
     warnings = (f"Only the first {MOST_ROWS:,} rows of {job.name} were read.",) if cut else ()
     return Extract(Format.TABLE, (read,), warnings=warnings)
 
 
-def _dialect(sample: str) -> type[csv.Dialect]:
-    try:
-        return csv.Sniffer().sniff(sample, delimiters=_DELIMITERS)
-    except csv.Error:
-        return csv.excel
+def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
+    return csv.reader(io.StringIO(text), delimiter=delimiter, doublequote=True, skipinitialspace=True)
+
+
+def _delimiter(sample: str) -> str:
+    """What cuts most rows into the same number of cells. csv.Sniffer takes what stands around quotes, and with it
+    ways of quoting that garble the cells."""
+
+    def agreement(delimiter: str) -> tuple[float, int]:
+        widths = [len(row) for row in islice(_rows(sample, delimiter), _SAMPLE_ROWS) if row]
+        widths = widths[:-1] if len(widths) > 2 else widths  # the sample may end inside a row
+        common = max(set(widths), key=widths.count, default=1)
+        return (widths.count(common) / len(widths), common) if common > 1 else (0.0, 1)
+
+    best = max(_DELIMITERS, key=agreement)  # the first of equals
+    return best if agreement(best)[0] else ","
 
 
 def read_workbook(job: Job) -> Extract:
@@ -98,13 +87,11 @@ def read_workbook(job: Job) -> Extract:
             for number, name in enumerate(names):
                 job.step("read", number, len(names))
                 try:
-                    sheet = book.get_sheet_by_name(name)
-                    rows = sheet.to_python(skip_empty_area=True, nrows=MOST_ROWS + 1)
+                    rows = book.get_sheet_by_name(name).iter_rows()
                 except CalamineError as error:
                     warnings.append(f"Sheet {name} of {job.name} was not read ({_short(error)}).")
                     continue
-                above: list[list[object]] = [[]] * (sheet.start[0] if sheet.start else 0)
-                read, cut = section(([_shown(cell) for cell in row] for row in [*above, *rows]), name)
+                read, cut = section(([_shown(cell) for cell in row] for row in rows), name)
                 sections.append(read)
                 if cut:
                     warnings.append(f"Only the first {MOST_ROWS:,} rows of sheet {name} of {job.name} were read.")

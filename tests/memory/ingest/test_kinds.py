@@ -8,9 +8,9 @@ import bs4
 import msoffcrypto
 import pytest
 
+from memory.ingest.columns import lines
 from memory.ingest.extract import Format, Job
 from memory.ingest.readers import read_file
-from memory.ingest.table import lines
 from memory.types import NeedsPasswordError, NoTextError, UnsupportedFileError
 from tests.memory.ingest import made
 from tests.memory.ingest.reading import read, refusal, whole
