@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -65,7 +65,7 @@ class _Said:
 
 def next_segment(db: PassageDb, visible: frozenset[str], now: float) -> Segment | None:
     """What to sum up next, of the chat that began last; None when there is nothing. Turns among `visible`, and those
-    after them, are still in a window; today's last turns wait until there are enough of them."""
+    after the newest of them, are still in a window; today's last turns wait until there are enough of them."""
     for source in reversed(db.sources(SourceKind.CHAT)):
         segment = _of_chat(db, source, visible, _day(now))
         if segment is not None:
@@ -75,11 +75,12 @@ def next_segment(db: PassageDb, visible: frozenset[str], now: float) -> Segment 
 
 def segment_of(db: PassageDb, source: SourceId, messages: Sequence[str]) -> Segment | None:
     """The segment of these messages; None when one of them is not there any more, or is summed up already."""
-    found = {said.message: said for said in _undigested(db, source)}
     chat = db.source(source)
-    if chat is None or not messages or not all(message in found for message in messages):
+    said = _whole(db, messages)
+    digested = db.rows("SELECT 1 FROM digested WHERE message IN (SELECT value FROM json_each(?))", json.dumps(messages))
+    if chat is None or not said or len(said) < len(messages) or digested:
         return None
-    return _segment(chat, [found[message] for message in messages])
+    return _segment(chat, said)
 
 
 def keep(store: Store, source: SourceId, messages: Sequence[str], summary: str, maker: str) -> Kept | None:
@@ -113,12 +114,7 @@ def makers(db: PassageDb) -> list[tuple[str, int]]:
 
 
 def _of_chat(db: PassageDb, source: Source, visible: frozenset[str], today: str) -> Segment | None:
-    out: list[_Said] = []
-    for said in _undigested(db, source.id):
-        if said.message in visible:
-            break
-        out.append(said)
-    for day, group in groupby(out, lambda said: _day(said.time)):
+    for day, group in groupby(_left(db, source.id, visible), lambda said: _day(said.time)):
         whole = list(group)
         while whole:
             part = _fitting(whole)
@@ -148,20 +144,40 @@ def _segment(source: Source, part: Sequence[_Said]) -> Segment:
     return Segment(source, tuple(said.message for said in part), turns, part[-1].time)
 
 
-def _undigested(db: PassageDb, source: SourceId) -> list[_Said]:
-    """The chat's messages without a digest, oldest first; those of several passages whole again."""
-    rows = db.rows(
-        "SELECT message, role, time, text FROM passages p WHERE source = ? AND message IS NOT NULL AND NOT EXISTS "
-        "(SELECT 1 FROM digested d WHERE d.message = p.message) ORDER BY ordinal LIMIT ?",
+def _left(db: PassageDb, source: SourceId, visible: frozenset[str]) -> Iterator[_Said]:
+    """The chat's messages that have left the window and have no digest, oldest first, some read at a time: those that
+    were said before the newest visible one and are not visible themselves. A pinned one hides none that follow it."""
+    (newest,) = db.rows(
+        "SELECT max(ordinal) FROM passages WHERE source = ? AND message IN (SELECT value FROM json_each(?))",
         source,
-        _AT_ONCE,
+        json.dumps(sorted(visible)),
     )
+    known = set(visible)
+    after: object = -1
+    while rows := db.rows(
+        "SELECT ordinal, message FROM passages p WHERE source = ?1 AND message IS NOT NULL AND ordinal > ?2 "
+        "AND (?3 IS NULL OR ordinal < ?3) AND NOT EXISTS (SELECT 1 FROM digested d WHERE d.message = p.message) "
+        "ORDER BY ordinal LIMIT ?4",
+        source,
+        after,
+        newest[0],
+        _AT_ONCE,
+    ):
+        after = rows[-1][0]
+        messages = [message for message in dict.fromkeys(str(row[1]) for row in rows) if message not in known]
+        known.update(messages)
+        yield from _whole(db, messages)
+
+
+def _whole(db: PassageDb, messages: Sequence[str]) -> list[_Said]:
+    """These messages in this order, each put together from all its passages; those that are gone are left out."""
     found: dict[str, _Said] = {}
-    for message, role, when, text in rows:
-        before = found.get(str(message))
-        whole = str(text) if before is None else f"{before.text}\n{text}"
-        found[str(message)] = _Said(str(message), str(role), whole, float(str(when)))
-    return list(found.values())
+    for passage in db.of_messages(messages):
+        message = str(passage.place.message)
+        before = found.get(message)
+        text = passage.text if before is None else f"{before.text}\n{passage.text}"
+        found[message] = _Said(message, str(passage.role), text, passage.time)
+    return [found[message] for message in messages if message in found]
 
 
 def _put(db: PassageDb, passage: Passage) -> bool:

@@ -188,3 +188,24 @@ def test_turns_forgotten_while_a_model_sums_them_up_get_no_digest(memory: Memory
     memory.forget(SourceId("roof"), [messages[1].id])
     assert memory.keep_digest(found.source.id, found.messages, SUMMARY, "a model") is None
     assert memory.counts().passages == 3
+
+
+@pytest.mark.parametrize("days", [197, 205])
+def test_short_days_and_long_messages_hold_up_nothing_that_comes_after(memory: Memory, turns: Turns, days: int) -> None:
+    """However many passages there are that are too short to be summed up, and wherever a reading ends."""
+    short = [message for day in range(days) for message in said(turns, ("Hi.", "Hello."), f"day{day}", 210.0 - day)]
+    short = [replace(message, chat=SourceId("long")) for message in short]
+    last = said(turns, ROOF, "roof", 3)
+    long = replace(last[-1], id="essay", text="\n\n".join(f"Paragraph {n}. " + "And so on. " * 60 for n in range(30)))
+    memory.remember([*short, *(replace(message, chat=SourceId("long")) for message in (*last, long))])
+    found = segment(memory)
+    assert set(found.messages) <= {message.id for message in (*last, long)}
+    essay = next((turn.text for turn in found.turns if turn.text.startswith("Paragraph 0.")), "")
+    assert "Paragraph 29." in essay
+
+
+def test_a_pinned_message_hides_none_that_follow_it(memory: Memory, turns: Turns) -> None:
+    messages = said(turns, ROOF + GARDEN, "one", 3)
+    memory.remember(messages)
+    found = segment(memory, messages[0].id, messages[-1].id)
+    assert found.messages == tuple(message.id for message in messages[1:-1])
