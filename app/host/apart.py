@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,8 +58,16 @@ class _Child:
 class ApartReader:
     """A reader of files in another process: `reader(job)` is what `read_file(job)` is in this one."""
 
-    def __init__(self, silent_seconds: float = SILENT_SECONDS, module: str = "app.host.reader_child") -> None:
+    def __init__(
+        self,
+        silent_seconds: float = SILENT_SECONDS,
+        module: str = "app.host.reader_child",
+        scratch: Path | None = None,
+    ) -> None:
+        """`scratch` is a folder of the reader's own for page pictures and unpacked parts, removed with it; None: the
+        system's folder for temporary files."""
         self._silent = silent_seconds
+        self._scratch = scratch
         self._module = module
         self._child: _Child | None = None
         self._calls = 0
@@ -82,7 +91,8 @@ class ApartReader:
                 self._idle.start()
 
     def close(self) -> None:
-        """End the process, if one runs and is not reading; the next file starts another."""
+        """End the process, if one runs and is not reading, and remove what one that was killed left behind; the next
+        file starts another."""
         if self._busy.acquire(blocking=False):
             try:
                 self._end()
@@ -130,6 +140,8 @@ class ApartReader:
         child_in, to = os.pipe()
         out, child_out = os.pipe()
         try:
+            if self._scratch is not None:
+                self._scratch.mkdir(mode=0o700, exist_ok=True)
             process = subprocess.Popen(
                 [
                     sys.executable,
@@ -145,6 +157,7 @@ class ApartReader:
                 stdout=sys.stderr.fileno() if _is_open(sys.stderr) else subprocess.DEVNULL,
                 pass_fds=(child_in, child_out),
                 start_new_session=True,
+                env=None if self._scratch is None else {**os.environ, "TMPDIR": str(self._scratch)},
             )
         except OSError as error:
             os.close(to)
@@ -158,14 +171,15 @@ class ApartReader:
 
     def _end(self) -> None:
         child, self._child = self._child, None
-        if child is None:
-            return
-        # It leads its own group: a Tesseract that it started goes with it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.process.pid, signal.SIGKILL)
-        child.process.wait()
-        os.close(child.to)
-        os.close(child.out)
+        if child is not None:
+            # It leads its own group: a Tesseract that it started goes with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.process.pid, signal.SIGKILL)
+            child.process.wait()
+            os.close(child.to)
+            os.close(child.out)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def _is_open(stream: object) -> bool:

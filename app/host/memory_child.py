@@ -62,6 +62,7 @@ class MemoryChild:
         )
 
     def _open(self, options: wire.MemoryOptions, context: Context) -> wire.MemoryReady:
+        self._reader = ApartReader(scratch=Path(options.folder) / "reader")
         try:
             self._memory = memory = Memory.open(
                 Path(options.folder),
@@ -72,13 +73,14 @@ class MemoryChild:
             )
         finally:
             self._opened.set()
+        self._reader.close()  # the folder is ours now: what a killed reader left there goes
         counts = memory.counts()
         warnings = (counts.problem,) if counts.problem else ()
         return wire.MemoryReady(counts.documents, counts.passages, counts.embedder, warnings)
 
     def _close(self) -> None:
-        self._reader.close()
-        if self._memory is not None:
+        if self._memory is not None:  # else the folder, and the reader's in it, are another program's
+            self._reader.close()
             self._memory.close()
 
     def _ready(self) -> Memory:

@@ -25,6 +25,7 @@ def read(request: ReadRequest, context: Context) -> Extract:
 
 if __name__ == "__main__":
     os.nice(NICENESS)
+    os.umask(0o077)  # Tesseract's pictures and texts are nobody else's to read
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     serve({ReadRequest: read}, expected=(RecallError,), threads=1, channel=Channel.from_arguments())

@@ -108,3 +108,22 @@ def test_closing_ends_it(bad: ApartReader) -> None:
     bad.close()
     assert not is_alive(before)
     assert pid(bad) != before
+
+
+def test_what_it_writes_while_it_reads_is_private_and_goes_with_it(tmp_path: Path) -> None:
+    scratch = tmp_path / "reader"
+    scratch.mkdir()
+    (scratch / "left.ppm").write_bytes(b"a page of one that was killed")
+    reader = ApartReader(scratch=scratch)
+    try:
+        reader(job(made.MAKERS["a.html"](tmp_path / "a.html")))
+        assert not (scratch / "left.ppm").exists()
+        assert scratch.stat().st_mode & 0o777 == 0o700
+        assert reader._child is not None
+        process = Path("/proc", str(reader._child.process.pid))
+        assert f"TMPDIR={scratch}".encode() in (process / "environ").read_bytes().split(b"\0")
+        assert "Umask:\t0077" in (process / "status").read_text().splitlines()
+        (scratch / "page.ppm").write_bytes(b"a page")
+    finally:
+        reader.close()
+    assert not scratch.exists()
