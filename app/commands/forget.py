@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.commands.inventory import with_memory
 from app.commands.session import Progress, counted, say
@@ -55,12 +56,13 @@ async def _find(desk: Desk, given: str) -> _Found:
     """A file or web page by id, name, path or address; a message by id; a chat by its title or a part of its id. Raises
     DeskError."""
     documents = [source for source in await desk.memory.sources() if source.kind is not SourceKind.CHAT]
-    named = [d for d in documents if d.id == given] or [d for d in documents if given in (d.title, d.origin)]
+    copies = {str(document.id): document.also for document in await desk.documents()}
+    named = [d for d in documents if d.id == given] or [d for d in documents if given in _names(d, copies)]
     if len(named) > 1:
         some = ", ".join(f"{d.id} ({d.origin})" for d in named[:3])
         raise DeskError(f"{given!r} fits {len(named)} files: give the id of one, such as {some}.")
     if named:
-        return _document(named[0])
+        return _document(named[0], copies.get(str(named[0].id), ()))
     message = await desk.memory.find_message(MessageId(given))
     if message is not None:
         return _message(message)
@@ -70,9 +72,16 @@ async def _find(desk: Desk, given: str) -> _Found:
     return _chat(chat)
 
 
-def _document(source: SourceInfo) -> _Found:
+def _names(source: SourceInfo, copies: Mapping[str, Sequence[str]]) -> set[str]:
+    """What a document may be called: its name and path, and those of its copies."""
+    also = copies.get(str(source.id), ())
+    return {source.title, source.origin, *also, *(Path(path).name for path in also)}
+
+
+def _document(source: SourceInfo, also: Sequence[str]) -> _Found:
     what = "file" if source.kind is SourceKind.DOCUMENT else "web page"
-    words = f"the {what} {source.title} ({counted(source.passages, 'passage')})"
+    same = f", the same as {', '.join(also)}," if also else ""
+    words = f"the {what} {source.title}{same} ({counted(source.passages, 'passage')})"
     return _Found(words, lambda desk: desk.memory.forget_document(DocumentId(source.id)))
 
 

@@ -186,6 +186,20 @@ async def test_what_is_forgotten_is_in_no_file_afterwards(
     assert holding(desk, word) == []
 
 
+async def test_a_file_is_found_by_the_name_of_its_copy(
+    desk: Desk, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text("A persimmon is orange.\n")
+        await desk.files.ingest(tmp_path / name)
+        await desk.indexed()
+    assert await forgetting.forget(SETTINGS, "two.txt", yes=True) == 0
+    told = capsys.readouterr().out
+    assert "one.txt" in told
+    assert str(tmp_path / "two.txt") in told
+    assert holding(desk, "persimmon") == []
+
+
 async def test_what_is_not_there_cannot_be_forgotten(desk: Desk) -> None:
     with pytest.raises(DeskError, match="aios-chat memory list"):
         await forgetting.forget(SETTINGS, "no such thing", yes=True)
