@@ -129,7 +129,7 @@ class Memory:
             return IngestReport(source, known.kind, known.pages, known.passages, already_known=True, replaced=replaced)
         job = Job(path, name, self._ocr_languages, on_progress, cancelled, password)
         extract = self._read(job)
-        passages = self._document_passages(source, extract)
+        passages = self._document_passages(job, source, extract)
         job.step("store", 0, len(passages))
         self._store.put(source, time.time(), passages, extract.format, extract.pages)
         try:
@@ -160,9 +160,12 @@ class Memory:
             self.forget(source)
         return gone
 
-    def _document_passages(self, source: Source, extract: Extract) -> list[NewPassage]:
+    def _document_passages(self, job: Job, source: Source, extract: Extract) -> list[NewPassage]:
         now = time.time()
-        chunks = [chunk for section in extract.sections for chunk in self._chunker.chunks(section, extract.layout)]
+        chunks = list[Chunk]()
+        for done, section in enumerate(extract.sections):
+            job.step("store", done, len(extract.sections))
+            chunks += self._chunker.chunks(section, extract.layout)
         return [
             NewPassage(_passage(source, chunk, ordinal, now), heading=chunk.heading)
             for ordinal, chunk in enumerate(chunks)

@@ -10,6 +10,7 @@ import pymupdf
 import pytest
 
 from memory import Memory
+from memory.chunking import Chunk, Chunker, Layout, Section
 from memory.types import (
     IngestCancelledError,
     IngestReport,
@@ -248,3 +249,23 @@ def test_a_pdf_hit_names_its_page(memory: Memory, ingest: Ingest, tmp_path: Path
 def test_times_are_those_of_the_messages(memory: Memory, turns: Turns) -> None:
     memory.remember(turns(["The lamp is lit."]))
     assert memory.search("lamp")[0].passage.time == 1_762_171_260.0
+
+
+def test_cutting_a_long_file_is_stopped_between_its_sections(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "long.py"
+    file.write_text("".join(f"def part_{n}() -> int:\n    return {n}\n\n\n" for n in range(40)))
+    cut, chunks = list[Section](), Chunker.chunks
+
+    def count(self: Chunker, section: Section, layout: Layout = Layout.PLAIN) -> list[Chunk]:
+        cut.append(section)
+        return chunks(self, section, layout)
+
+    monkeypatch.setattr(Chunker, "chunks", count)
+    with pytest.raises(IngestCancelledError):
+        memory.ingest(file, file.name, str(file), lambda _: None, lambda: len(cut) == 3)
+    assert len(cut) == 3
+    assert memory.documents() == []
+    memory.ingest(file, file.name, str(file), lambda _: None, lambda: False)
+    assert len(cut) > 20
