@@ -248,13 +248,13 @@ class PassageDb:
         return [to_passage(row) for row in rows]
 
     def around(self, ids: Sequence[PassageId], reach: int) -> list[Indexed]:
-        """These passages, and those of chats with up to `reach` others of their chat on either side; in the order of
+        """These passages with up to `reach` others of their chat, or one of their document, on either side, ordered by
         source and running number."""
         rows = self._read(
             "SELECT p.id, p.source, p.ordinal, p.time, p.message, p.role, t.body, t.context FROM passages p "
             "JOIN terms t ON t.rowid = p.number WHERE p.number IN (SELECT n.number FROM passages c "
-            "JOIN passages n ON n.source = c.source AND n.ordinal BETWEEN c.ordinal - iif(c.message IS NULL, 0, ?1) "
-            f"AND c.ordinal + iif(c.message IS NULL, 0, ?1) WHERE c.id {_IN.replace('?', '?2')}) "
+            "JOIN passages n ON n.source = c.source AND n.ordinal BETWEEN c.ordinal - iif(c.message IS NULL, 1, ?1) "
+            f"AND c.ordinal + iif(c.message IS NULL, 1, ?1) WHERE c.id {_IN.replace('?', '?2')}) "
             "ORDER BY p.source, p.ordinal",
             reach,
             json.dumps(ids),

@@ -15,7 +15,19 @@ from memory.recall.search import DEPTH, Candidate, Query, query_of, search
 from memory.recall.talks import talks
 from memory.recall.trace import Judged, traced
 from memory.store import Store
-from memory.types import Decision, Hit, Passage, Recall, RecallRequest, Scope, SourceId, SourceKind, TokenCounter
+from memory.types import (
+    Decision,
+    Hit,
+    Passage,
+    PassageId,
+    Recall,
+    RecallRequest,
+    Scope,
+    SourceId,
+    SourceKind,
+    TokenCounter,
+)
+from memory.words import content_terms
 
 _TALK_REACH, _TALK_MOST = 16, 3
 """Messages before and after the best passage that count as the same talk, and how many of them are added."""
@@ -80,17 +92,25 @@ class Recaller:
         asked_page = page_asked(request.question) if decision.scope in (Scope.FILE, Scope.DOCUMENTS) else None
         if asked_page is not None and (on_page := self._on_page(decision, asked_page, request)):
             return _not_in_window(on_page[:limit], request)
-        # What the model sees is filtered out afterwards: search that much deeper.
-        depth = min(DEPTH + len(request.visible) + len(request.delivered), 400)
-        candidates = search(self._store, query, _filter(decision, request), depth)
-        gate = Gate(self._store, query, decision.must or decision.own)
-        judged = [Judged(c, gate.nearness(c), _bar(decision, c, request)) for c in candidates]
+        judged = self._judged(decision, query, request)
+        question = request.question.strip()
+        if decision.query.startswith(f"{question}\n") and len(content_terms(question)) > 1:
+            # What a follow-up was given besides may drown a question that stood on its own after all.
+            alone = query_of(question, self._reads_unspaced)
+            judged = _nearer(judged, self._judged(decision, alone, request))
         candidates = [one.candidate for one in judged if one.passes]
         ranked = rank(candidates, request, limit, cap_sources=decision.scope is not Scope.FILE)
         best = max((candidate.score for candidate in ranked), default=0.0)
         worth = [candidate for candidate in ranked if candidate.score >= _TAIL * best]
         seen = any(in_window(c.passage, request) and not repeats(c.passage, request) for c in candidates)
         return _Found(worth, seen, judged)
+
+    def _judged(self, decision: Decision, query: Query, request: RecallRequest) -> list[Judged]:
+        # What the model sees is filtered out afterwards: search that much deeper.
+        depth = min(DEPTH + len(request.visible) + len(request.delivered), 400)
+        candidates = search(self._store, query, _filter(decision, request), depth)
+        gate = Gate(self._store, query, decision.must or decision.own)
+        return [Judged(c, gate.nearness(c), _bar(decision, c, request)) for c in candidates]
 
     def _first_passages(self, decision: Decision, limit: int) -> list[Candidate]:
         each = max(1, -(-limit // len(decision.sources)))
@@ -163,6 +183,16 @@ def _same_talk(found: _Found) -> list[Judged]:
         and one.candidate.passage.id not in known
     ]
     return sorted(near, key=lambda one: -one.nearness)[:_TALK_MOST]
+
+
+def _nearer(one: Sequence[Judged], other: Sequence[Judged]) -> list[Judged]:
+    """Each passage as the query judges it that it is nearer to, best first."""
+    nearest: dict[PassageId, Judged] = {}
+    for judged in (*one, *other):
+        known = nearest.get(judged.candidate.passage.id)
+        if known is None or judged.nearness > known.nearness:
+            nearest[judged.candidate.passage.id] = judged
+    return sorted(nearest.values(), key=lambda judged: -judged.candidate.score)
 
 
 def _not_in_window(candidates: Sequence[Candidate], request: RecallRequest) -> _Found:

@@ -93,7 +93,7 @@ async def test_sources_and_passages_are_listed_with_their_places(
     assert all(row["source_id"] and row["text"] for row in rows)
     await inventory.export(SETTINGS, kind=None, json=False)
     told = capsys.readouterr().out
-    assert "**roof.md, line 1**" in told
+    assert "**roof.md, Roof, line 1**" in told
     assert all(row["text"] in told for row in rows)
 
 

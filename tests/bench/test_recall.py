@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.recall import cast, documents, locomo
+from tests.bench.recall import cast, documents, latency, locomo
 
 
 def write_locomo(folder: Path) -> None:
@@ -56,6 +56,14 @@ def test_paragraphs_are_files_and_the_answering_one_counts(tmp_path: Path) -> No
     # The last question is asked of the wrong paragraph: half is found first, all of it among five.
     write_paragraphs(tmp_path / documents.XQUAD, (lamp, "What colour is the lamp?"), (whale, "Where hangs the lamp?"))
     assert documents.measure_xquad(tmp_path) == {"xquad_r1": 50.0, "xquad_r5": 100.0}
+
+
+def test_recall_is_timed_over_as_many_chunks_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_locomo(tmp_path)
+    monkeypatch.setattr(latency, "SIZES", {"few": 500, "more": 1000})
+    figures = latency.measure(tmp_path)
+    assert figures.keys() == {"recall_p95_ms_few", "recall_p95_ms_more"}
+    assert all(value > 0.0 for value in figures.values())
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,20 @@ def test_wide_grid(rows, columns, splits, bits, dtype, tokens):
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_token_is_the_same_to_the_bit_alone_and_beside_others(dtype, bits):
+def test_a_token_is_the_same_whatever_stands_beside_it(dtype, bits):
     weight = on(weight_of(70, 160, bits, 1)[0], DEVICE)
     x = random(MAX_TOKENS, 160, dtype=dtype).to(DEVICE)
     together = low_bit_linear(x, weight, splits=3)
+    beside = random(MAX_TOKENS, 160, dtype=dtype).to(DEVICE)
+    beside[3:8] = x[3:8]
+    assert torch.equal(low_bit_linear(beside, weight, splits=3)[3:8], together[3:8])
     for count in (1, 5):
-        assert torch.equal(low_bit_linear(x[3 : 3 + count], weight, splits=3), together[3 : 3 + count])
+        alone = low_bit_linear(x[3 : 3 + count], weight, splits=3)
+        if INTERPRETED:
+            # Its products are numpy's, which sums a row otherwise at another place of the tile on some processors.
+            torch.testing.assert_close(alone, together[3 : 3 + count], rtol=STEP[dtype], atol=20 * STEP[dtype])
+        else:
+            assert torch.equal(alone, together[3 : 3 + count])
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -55,6 +56,8 @@ def test_a_watched_folder(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "AIOS_CHAT_HOME": str(data)},
+        # A shell has what it runs in the background ignore SIGINT, and this test with it.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     lines = iter(process.stdout.readline, "")

@@ -20,6 +20,7 @@ from filelock import FileLock
 
 from memory import Memory
 from memory.embed import BATCH, Embedder, Vectors
+from memory.ingest.readers import read_file
 from memory.passages import NewPassage
 from memory.store import Store
 from memory.types import Passage, PassageId, Place, RecallRequest, Source, SourceId, SourceKind
@@ -58,7 +59,7 @@ def measure(folder: Path) -> dict[str, float]:
         store = Store(memory_folder, embedder, None)
         lock = FileLock(memory_folder / "memory.lock")
         lock.acquire()
-        memory = Memory(store, embedder, lock, "eng")
+        memory = Memory(memory_folder, store, embedder, lock, "eng", read_file)
         store.wait_until_complete()
         shuffled = random.Random(1)
         stored = 0

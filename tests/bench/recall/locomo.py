@@ -73,7 +73,7 @@ def _ask(memory: Memory, sample: dict, order: Sequence[str]) -> Iterator[Outcome
             continue
         ranked = [str(hit.passage.place.message) for hit in memory.search(question["question"], _DEPTH)]
         ranked = list(dict.fromkeys(ranked))
-        around = {order[n] for turn in ranked[:10] for n in range(place[turn] - 1, place[turn] + 2) if n < len(order)}
+        around = {beside for turn in ranked[:10] for beside in order[max(0, place[turn] - 1) : place[turn] + 2]}
         sessions = list(dict.fromkeys(_session(turn) for turn in ranked))[:5]
         shares = (
             _share(evidence, ranked[:10]),
