@@ -111,6 +111,22 @@ def test_the_question_itself_is_no_answer(memory: Memory, turns: Turns) -> None:
     assert "chat-1-m9" not in ids(recall)
 
 
+@pytest.mark.parametrize("question", ["Who waters the tomatoes?", "Where does the spare key hang?"])
+def test_what_was_asked_before_does_not_drown_a_question_of_its_own(
+    memory: Memory, ingest: Ingest, tmp_path: Path, question: str
+) -> None:
+    texts = {
+        "notes.md": "The tomatoes are watered by Selma.\n\nThe spare key hangs behind the cupboard.",
+        "museum.md": "The director of the harbour museum is Petra. The lighthouse exhibition opens in October.",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        ingest(tmp_path / name)
+    earlier = ("Who is the director of the harbour museum?", "When does the lighthouse exhibition open?")
+    recall = memory.recall(RecallRequest(question, CHAT, earlier=earlier), count)
+    assert "notes.md" in [hit.passage.source.title for hit in recall.hits]
+
+
 def test_another_chat_is_found_and_another_subject_is_not(memory: Memory, turns: Turns) -> None:
     memory.remember(turns(TALK))
     other = SourceId("chat-2")
