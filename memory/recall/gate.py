@@ -15,7 +15,7 @@ OWN_BAR = 0.45
 """For a question that asks for stored things, or speaks of the person's own. What is below was not asked for."""
 BAR = 0.55
 """For any other question: what is stored may only look like it."""
-TALK_BAR = 0.2
+TALK_BAR = 0.4
 """For what stands in the same talk as a passage that passed its own bar."""
 TOLD_BAR = 0.7
 """For what asks nothing: a search by keywords, and "sounds good, talk tomorrow"."""
