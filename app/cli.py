@@ -147,6 +147,7 @@ def ingest(
     raise typer.Exit(run(lambda: work(settings_of(context), request)))
 
 
+@memory.command()
 @cli.command()
 def search(
     context: typer.Context,

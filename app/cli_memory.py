@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli_options import Json, Kind, Limit, MisuseError, Quiet, settings_of
+from app.cli_options import Json, Kind, MisuseError, Quiet, settings_of
 from app.host.wire import SourceKind
 
 memory = typer.Typer(help="See what the memory holds, why it chose what it chose, and have it forget.")
@@ -27,22 +27,6 @@ def list_(context: typer.Context, kind: Kind = None, as_json: Json = False) -> N
 
     wanted = kind_of(kind)
     raise typer.Exit(run(lambda: work(settings_of(context), kind=wanted, json=as_json)))
-
-
-@memory.command()
-def search(
-    context: typer.Context,
-    query: Annotated[str, typer.Argument(help="What to look for.")],
-    kind: Kind = None,
-    limit: Limit = 10,
-    as_json: Json = False,
-) -> None:
-    """Search all chats and files, as `aios-chat search` does."""
-    from app.commands.memory import search as work
-    from app.commands.session import run
-
-    wanted = kind_of(kind)
-    raise typer.Exit(run(lambda: work(settings_of(context), query, kind=wanted, limit=limit, json=as_json)))
 
 
 @memory.command()
