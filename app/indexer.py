@@ -25,6 +25,7 @@ from app.store.types import Attachment, OutboxItem, OutboxKind
 
 BATCH = 16
 RETRY_SECONDS = 2.0
+_ENDS = (JobPhase.DONE, JobPhase.FAILED)
 YOUNG_SECONDS = 3600.0
 """A copy younger than this may belong to a message that is still being written, in this program or another."""
 
@@ -158,9 +159,14 @@ class Indexer:
                 await asyncio.to_thread(self._store.failed, item.id, str(error))
             return False
         for item in batch:
+            payload = IngestPayload.from_key(item.key) if item.kind is OutboxKind.INGEST else None
+            if payload is not None and self._jobs[payload.staged].phase not in _ENDS:
+                # Pages are left: they are read after what else waits, and after a restart. It moves to the end.
+                await asyncio.to_thread(self._store.enqueue_ingest, payload)
+                continue
             await asyncio.to_thread(self._store.done, item.id)
-            if item.kind is OutboxKind.INGEST:
-                await asyncio.to_thread(self._drop_refused, IngestPayload.from_key(item.key).staged)
+            if payload is not None:
+                await asyncio.to_thread(self._drop_refused, payload.staged)
         return True
 
     async def _remember(self, items: list[OutboxItem]) -> None:
@@ -169,7 +175,9 @@ class Indexer:
 
     async def _ingest(self, item: OutboxItem) -> None:
         payload = IngestPayload.from_key(item.key)
-        job = self._update(payload.staged, replace(self._job(payload), phase=JobPhase.WAITING, done=0, total=0))
+        job = self._job(payload)
+        if job.document is None:  # else some of its pages are read already
+            job = self._update(payload.staged, replace(job, phase=JobPhase.WAITING, done=0, total=0))
         password = self._passwords.get(payload.staged, "")
         request = IngestRequest(job.id, payload.staged, payload.name, payload.origin, password)
         try:
@@ -201,7 +209,8 @@ class Indexer:
             case IngestProgress(_, phase, done, total):
                 return self._update(payload.staged, replace(job, phase=JobPhase(phase), done=done, total=total))
             case Ingested():
-                self._passwords.pop(payload.staged, None)
+                if not event.left:
+                    self._passwords.pop(payload.staged, None)
                 await asyncio.to_thread(self._store.set_document, payload.staged, event.document)
                 await asyncio.to_thread(self._leave_behind, event.replaced)
                 for warning in event.warnings:
@@ -210,7 +219,9 @@ class Indexer:
                     payload.staged,
                     replace(
                         job,
-                        phase=JobPhase.DONE,
+                        phase=JobPhase.OCR if event.left else JobPhase.DONE,
+                        done=(event.pages or event.left) - event.left if event.left else job.done,
+                        total=event.pages or event.left if event.left else job.total,
                         document=event.document,
                         passages=event.passages,
                         detail=" ".join(event.warnings),

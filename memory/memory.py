@@ -10,11 +10,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from memory import inventory, web
+from memory import inventory, unread, web
 from memory.chunking import Chunk, Chunker, Section
 from memory.digest import Kept, Segment, keep, makers, next_segment
 from memory.embed import Embedder
-from memory.ingest.extract import Extract, Job, Reader
+from memory.ingest.extract import Extract, Format, Job, Reader
+from memory.ingest.parts import AT_ONCE
 from memory.ingest.readers import read_file
 from memory.ingest.sniff import check
 from memory.passages import Filter, NewPassage
@@ -29,9 +30,12 @@ from memory.types import (
     DocumentRow,
     Hit,
     IngestCancelledError,
+    IngestError,
     IngestReport,
     MemoryLockedError,
     Message,
+    NeedsPasswordError,
+    NoTextError,
     OnProgress,
     Passage,
     PassageId,
@@ -117,37 +121,60 @@ class Memory:
         """Read one file, store its passages, and embed them. Found by its words as soon as it is read. What `origin`
         held before is forgotten, unless it stands at another place as well.
 
+        Of pages that need OCR some are read, and the report says how many are `left`; the same call again goes on
+        behind them, also after a restart.
+
         Raises IngestError (one sentence) for a file that cannot be read, IngestCancelledError when
-        stopped; then nothing of it is kept.
+        stopped; then nothing is kept of what this call read.
         """
         check(path, name)
         source = Source(_content_id(path), SourceKind.DOCUMENT, name, origin)
         known = next((row for row in self._store.passages.documents() if row.source.id == source.id), None)
-        if known is not None:
+        left = unread.pages(self._store.passages, source.id)
+        if known is not None and not left:
             self._store.put(source, known.added, (), known.kind, known.pages)
             replaced = self._forget_at(origin, source.id)
             return IngestReport(source, known.kind, known.pages, known.passages, already_known=True, replaced=replaced)
-        job = Job(path, name, self._ocr_languages, on_progress, cancelled, password)
-        extract = self._read(job)
+        job = Job(path, name, self._ocr_languages, on_progress, cancelled, password, left)
+        extract = self._read(job) if known is None else self._read_on(job, known)
         passages = self._document_passages(job, source, extract)
         job.step("store", 0, len(passages))
-        self._store.put(source, time.time(), passages, extract.format, extract.pages)
+        self._store.put(source, time.time(), passages, extract.format, extract.pages, extract.left)
         try:
             self._index_document(job, [item.passage.id for item in passages])
         except IngestCancelledError:
-            self.forget(source.id)
+            if known is None:
+                self.forget(source.id)
             raise
         replaced = self._forget_at(origin, source.id)
         on_progress(Progress("store", len(passages), len(passages)))
+        count = len(passages) + (known.passages if known is not None else 0)
+        if not count and not extract.left:
+            self.forget(source.id)
+            raise NoTextError(" ".join((f"{name} has no text to read.", *extract.warnings[:1])))
         return IngestReport(
             source,
             extract.format,
             extract.pages,
-            len(passages),
+            count,
             warnings=extract.warnings,
             confidence=extract.confidence,
             replaced=replaced,
+            left=len(extract.left),
         )
+
+    def _read_on(self, job: Job, known: DocumentRow) -> Extract:
+        """The next pages of a document that was not read to its end. Where they take the reader down they are left out:
+        the others must not wait for ever."""
+        try:
+            return self._read(job)
+        except (IngestCancelledError, NeedsPasswordError):
+            raise
+        except IngestError as error:
+            out, rest = job.pages[:AT_ONCE], job.pages[AT_ONCE:]
+            which = f"Page {out[0]}" if len(out) == 1 else f"Pages {out[0]} to {out[-1]}"
+            warning = f"{which} of {job.name} could not be read and are left out. {error}"
+            return Extract(Format(known.kind), (), known.pages, (warning,), left=rest)
 
     def forget_path(self, origin: str) -> tuple[SourceId, ...]:
         """A file is gone from `origin`: forget what it held, unless that stands at another place as well. Returns the
@@ -166,9 +193,10 @@ class Memory:
         for done, section in enumerate(extract.sections):
             job.step("store", done, len(extract.sections))
             chunks += self._chunker.chunks(section, extract.layout)
+        first = unread.first_ordinal(self._store.passages, source.id, chunks[0].page or 1) if chunks else 0
         return [
             NewPassage(_passage(source, chunk, ordinal, now), heading=chunk.heading)
-            for ordinal, chunk in enumerate(chunks)
+            for ordinal, chunk in enumerate(chunks, start=first)
         ]
 
     def _index_document(self, job: Job, ids: Sequence[PassageId]) -> None:

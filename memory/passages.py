@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from memory import erase
+from memory import erase, unread
 from memory.keys import Context
 from memory.passage_rows import COLUMNS, FROM, to_integer, to_passage, to_source
 from memory.places import leave
 from memory.types import DocumentRow, Passage, PassageId, RecallError, Source, SourceId, SourceKind
 from memory.words import tokens
 
-_VERSION = 5
+_VERSION = 6
 _IN = "IN (SELECT value FROM json_each(?))"
 
 
@@ -135,9 +135,10 @@ class PassageDb:
         new: Sequence[NewPassage],
         format_: str = "",
         pages: int | None = None,
+        left: Sequence[int] = (),
     ) -> int:
-        """Store a source and its passages in one transaction; known ids are kept as they are. Returns how
-        many were new."""
+        """Store a source and its passages in one transaction; known ids are kept as they are. `left` are its pages that
+        are still to be read. Returns how many were new."""
         with self._write() as db:
             db.execute(
                 "INSERT INTO sources(id, kind, title, origin, format, pages, added) "
@@ -147,6 +148,7 @@ class PassageDb:
             )
             if source.kind is SourceKind.DOCUMENT:
                 db.execute("INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (source.id, source.title, source.origin))
+                unread.keep(db, source.id, left)
             return sum(insert(db, item) for item in new)
 
     def leave(self, origin: str, but: SourceId) -> tuple[SourceId, ...]:

@@ -19,6 +19,13 @@ CREATE TABLE names (
     PRIMARY KEY (source, name, origin)
 ) STRICT;
 
+-- Pages of a document that are still to be read: OCR takes seconds for each.
+CREATE TABLE unread (
+    source  TEXT NOT NULL REFERENCES sources(id) ON DELETE CASCADE,
+    page    INTEGER NOT NULL,
+    PRIMARY KEY (source, page)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE passages (
     number   INTEGER PRIMARY KEY,
     id       TEXT NOT NULL UNIQUE,

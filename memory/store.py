@@ -146,9 +146,11 @@ class Store:
         new: Sequence[NewPassage],
         format_: str = "",
         pages: int | None = None,
+        left: Sequence[int] = (),
     ) -> int:
-        """Commit text: from here on it is found by its words. `index` adds the vectors."""
-        return self.passages.put(source, added, new, format_, pages)
+        """Commit text: from here on it is found by its words. `index` adds the vectors. `left` are a document's pages
+        that are still to be read."""
+        return self.passages.put(source, added, new, format_, pages, left)
 
     def forget(self, ids: Sequence[PassageId], source: SourceId | None = None) -> int:
         """Remove passages, the digests of their messages (and the source's own row): text, terms, vectors, and the

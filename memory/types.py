@@ -226,6 +226,8 @@ class IngestReport:
     """How sure OCR was of what it read, the mean of its pages, 0..100; None when nothing was a picture."""
     replaced: tuple[SourceId, ...] = ()
     """Documents that stood at the same path before, and are forgotten."""
+    left: int = 0
+    """Pages that are still to be read: ingest the file again, as often as there are some."""
 
 
 @dataclass(frozen=True, slots=True)

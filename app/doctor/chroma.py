@@ -7,7 +7,7 @@ from importlib import metadata
 
 from app.doctor.check import Check, Status
 
-LIBRARIES = ("chromadb", "sentence-transformers", "transformers", "PyMuPDF", "pytesseract")
+LIBRARIES = ("chromadb", "sentence-transformers", "transformers", "PyMuPDF")
 
 
 def check(version_of: Callable[[str], str] = metadata.version) -> Check:

@@ -46,6 +46,7 @@ class ReadRequest:
     name: str
     ocr_languages: str
     password: str
+    pages: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ class ApartReader:
         decoder = FrameDecoder()
         heard = time.monotonic()
         try:
-            _write(child.to, encode(Call(call, ReadRequest(job.path, job.name, job.ocr_languages, job.password))))
+            request = ReadRequest(job.path, job.name, job.ocr_languages, job.password, job.pages)
+            _write(child.to, encode(Call(call, request)))
             while True:
                 ready, _, _ = select.select([child.out], [], [], _LOOK_SECONDS)
                 data = os.read(child.out, _READ_BYTES) if ready else b""

@@ -65,6 +65,8 @@ class Ingested:
     confidence: float | None = None
     replaced: tuple[DocumentId, ...] = ()
     """Documents that stood at the same path before, and are forgotten."""
+    left: int = 0
+    """Pages that are still to be read: the same request again goes on with them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,7 @@ class MemoryChild:
             warnings=report.warnings,
             replaced=tuple(DocumentId(source) for source in report.replaced),
             confidence=report.confidence,
+            left=report.left,
         )
 
     def _remember(self, request: wire.RememberRequest, _context: Context) -> int:

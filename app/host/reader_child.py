@@ -19,8 +19,17 @@ MOST_MEMORY = 6 << 30
 
 def read(request: ReadRequest, context: Context) -> Extract:
     """The text of one file."""
-    job = Job(request.path, request.name, request.ocr_languages, context.event, context.cancelled, request.password)
-    return read_file(job)
+    return read_file(
+        Job(
+            request.path,
+            request.name,
+            request.ocr_languages,
+            context.event,
+            context.cancelled,
+            request.password,
+            request.pages,
+        )
+    )
 
 
 if __name__ == "__main__":

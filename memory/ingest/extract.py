@@ -39,6 +39,8 @@ class Job:
     cancelled: Callable[[], bool]
     password: str = field(default="", repr=False)
     """What opens the file when it is encrypted; it is kept nowhere."""
+    pages: tuple[int, ...] = ()
+    """Only these, which an earlier reading left; all when empty."""
 
     def step(self, phase: str, done: int, total: int) -> None:
         """Report progress. Raises IngestCancelledError when the person has stopped this file."""
@@ -56,6 +58,8 @@ class Extract:
     pages: int | None = None
     warnings: tuple[str, ...] = ()
     layout: Layout = Layout.PLAIN
+    left: tuple[int, ...] = ()
+    """Pages that are still to be read (see Job.pages): OCR takes seconds for each."""
 
     @property
     def confidence(self) -> float | None:

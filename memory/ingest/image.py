@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memory.chunking import Section
 from memory.ingest.extract import Extract, Format, Job
 from memory.ingest.ocr import read_picture
-from memory.ingest.reading import doubt
+from memory.ingest.parts import PageText, read_part
+from memory.ingest.reading import OcrError, doubt
 from memory.types import DamagedFileError, NoTextError, UnsupportedFileError
 
 if TYPE_CHECKING:
@@ -20,12 +22,12 @@ _READ_PIXELS = 14_000_000
 _SMALL = 1600
 """Longer side below which a picture is doubled: screen text is about 96 dpi, and Tesseract was trained at
 300."""
-_MAX_FRAMES = 200
+_MAX_FRAMES = 2000
 
 
 def read(job: Job) -> Extract:
     """A picture; each frame of a TIFF is a page. Raises IngestError when nothing in it can be read."""
-    from PIL import Image, ImageSequence, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError
 
     # Pillow warns on stderr between 90 and 180 megapixels; the limit below answers for those.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -38,38 +40,52 @@ def read(job: Job) -> Extract:
                 )
             frames = getattr(picture, "n_frames", 1) if picture.format == "TIFF" else 1
             total = min(frames, _MAX_FRAMES)
-            sections: list[Section] = []
-            doubts: list[str] = []
-            shrunk = False
-            for number, frame in enumerate(ImageSequence.Iterator(picture), start=1):
-                if number > total:
-                    break
-                job.step("ocr", number - 1, total)
-                upright, scaled = _within_budget(prepare(frame))
-                seen = read_picture(upright, job.ocr_languages)
-                shrunk = shrunk or scaled
-                doubts.append(doubt(job.name if total == 1 else f"Page {number} of {job.name}", seen))
-                if seen.text.strip():
-                    page = number if total > 1 else None
-                    sections.append(Section(seen.text, page=page, confidence=seen.confidence))
+            frame = _Frames(job, picture, total)
+            part = read_part(job, job.pages or range(1, total + 1), total, frame.begin)
     except Image.DecompressionBombError as error:
         raise UnsupportedFileError(
             f"{job.name} has more megapixels than can be read (the limit is {MAX_PIXELS // 1_000_000}): scale it down."
         ) from error
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DamagedFileError(f"{job.name} is a damaged picture ({error}): save it again.") from error
-    if not sections:
+    found = part.sections if total > 1 else [replace(section, page=None) for section in part.sections]
+    if not found and not part.left and not job.pages:
         raise NoTextError(f"No text was found in {job.name}: only pictures of text can be read.")
-    job.step("ocr", total, total)
-    read_pages = {section.page for section in sections}
-    missing = [number for number in range(1, total + 1) if total > 1 and number not in read_pages]
-    unread = tuple(f"Page {number} of {job.name} has no readable text." for number in missing)
-    unread += tuple(filter(None, doubts))
-    if frames > total:
-        unread += (f"Only the first {total} of {frames} pages of {job.name} were read.",)
-    if shrunk:
-        unread += (f"{job.name} was scaled down to {_READ_PIXELS // 1_000_000} megapixels: small print may be lost.",)
-    return Extract(Format.IMAGE, tuple(sections), total if total > 1 else None, unread)
+    unread = part.warnings
+    if frames > total and not part.left:
+        unread.append(f"Only the first {total} of {frames} pages of {job.name} were read.")
+    if frame.scaled:
+        unread.append(f"{job.name} was scaled down to {_READ_PIXELS // 1_000_000} megapixels: small print may be lost.")
+    return Extract(Format.IMAGE, tuple(found), total if total > 1 else None, tuple(unread), left=part.left)
+
+
+class _Frames:
+    """The pages of one picture."""
+
+    def __init__(self, job: Job, picture: Image, total: int) -> None:
+        self._job, self._picture, self._total = job, picture, total
+        self.scaled = False
+        """Whether one of them was larger than what is read."""
+
+    def begin(self, number: int) -> Callable[[], PageText]:
+        """Unpack a page; gives what reads it, on any thread."""
+        if self._total > 1:
+            self._picture.seek(number - 1)
+        upright, scaled = _within_budget(prepare(self._picture))
+        self.scaled = self.scaled or scaled
+        return lambda: self._read(upright, number)
+
+    def _read(self, upright: Image, number: int) -> PageText:
+        name = self._job.name if self._total == 1 else f"Page {number} of {self._job.name}"
+        try:
+            seen = read_picture(upright, self._job.ocr_languages)
+        except OcrError as error:
+            if self._total == 1:
+                raise
+            return PageText("", None, f"{name} was not read. {error}")
+        if self._total > 1 and not seen.text.strip():
+            return PageText("", None, f"{name} has no readable text.")
+        return PageText(seen.text, seen.confidence, doubt(name, seen))
 
 
 def prepare(picture: Image) -> Image:

@@ -88,6 +88,11 @@ def read(job: Job, attachment: Reader, depth: int = 0) -> Extract:
                 continue
             sections += [_within(section, name) for section in seen.sections]
             warnings += seen.warnings
+            if seen.left:
+                warnings.append(
+                    f"{len(seen.left)} of the {seen.pages} pages of {name} in {job.name} were not read: "
+                    "save the attachment and name it."
+                )
     job.step("read", 1, 1)
     return Extract(Format.MAIL, tuple(sections), warnings=tuple(warnings), layout=Layout.MARKDOWN)
 

@@ -35,7 +35,7 @@ def read_picture(picture: Image, languages: str) -> OcrText:
     certain = lies.confidence >= _CERTAIN
     if certain:
         upright = _turned(upright, lies.turns)
-    best = tesseract.recognise(upright, usable, SECONDS)
+    best = tesseract.recognise(upright, usable, SECONDS - (time.monotonic() - began))
     if lies.turns and not certain and best.confidence < _DOUBTFUL and time.monotonic() - began < SECONDS / 2:
         other = _turned(upright, lies.turns)
         turned = tesseract.recognise(other, usable, SECONDS - (time.monotonic() - began))

@@ -52,7 +52,7 @@ def read_file(job: Job) -> Extract:
         _log.warning("a reader stumbled over %s", job.path, exc_info=True)
         raise DamagedFileError(f"{job.name} is damaged ({type(error).__name__}): save it again.") from error
     sections = tuple(_placed(extract.sections))
-    if not sections:
+    if not sections and not extract.left and not job.pages:
         raise NoTextError(" ".join((f"{job.name} has no text to read.", *extract.warnings[:1])))
     return replace(extract, sections=sections)
 

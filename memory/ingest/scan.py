@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from memory.ingest.extract import Job
 from memory.ingest.ocr import read_picture
+from memory.ingest.parts import PageText
 from memory.ingest.reading import OcrError, doubt
 from memory.ingest.textlayer import ENOUGH_LETTERS, letters, usable
 
@@ -24,33 +25,27 @@ _EMBEDDED_PIXELS = 200_000_000
 """Above this an embedded picture is not even decoded: it would cost gigabytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageText:
-    """What a page says. `confidence` is how sure OCR was, 0..100, None for a text layer; `warning` is one sentence,
-    or empty."""
-
-    text: str
-    confidence: float | None = None
-    warning: str = ""
-
-
 def needs_ocr(page: Any, layer: str) -> bool:
     """Whether a page is a scan, or its text layer (what PyMuPDF finds, uncleaned) is no text."""
     return not usable(layer) or _is_scan(page, layer)
 
 
-def read_scan(job: Job, page: Any, number: int, layer: str) -> PageText:
-    """The text of a page that needs OCR; `layer` is what remains of its text layer, given back where that says
-    more than the picture. A page that fails costs itself only."""
+def begin_scan(job: Job, page: Any, number: int, layer: str) -> Callable[[], PageText]:
+    """Render a page that needs OCR; gives what reads it, on any thread. `layer` is what remains of its text layer,
+    given back where that says more than the picture. A page that fails costs itself only."""
     fallback, name = layer if usable(layer) else "", f"Page {number} of {job.name}"
+    if any(info["width"] * info["height"] > _EMBEDDED_PIXELS for info in page.get_image_info()):
+        return lambda: PageText(fallback, None, f"{name} holds a picture too large to read: scale it down.")
+    dpi = _dpi(page)
+    picture = _render(page, dpi)
+    if _is_blank(picture):
+        return lambda: PageText(fallback)
+    return lambda: _read(picture, dpi, job.ocr_languages, name, fallback)
+
+
+def _read(picture: Image, dpi: int, languages: str, name: str, fallback: str) -> PageText:
     try:
-        if any(info["width"] * info["height"] > _EMBEDDED_PIXELS for info in page.get_image_info()):
-            return PageText(fallback, None, f"{name} holds a picture too large to read: scale it down.")
-        dpi = _dpi(page)
-        picture = _render(page, dpi)
-        if _is_blank(picture):
-            return PageText(fallback)
-        seen = read_picture(picture, job.ocr_languages)
+        seen = read_picture(picture, languages)
     except OcrError as error:
         return PageText(fallback, None, f"{name} is a picture and was not read. {error}")
     if fallback and seen.letters < letters(fallback):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
+import shutil
+import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory.ingest.reading import OcrError, OcrText
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from PIL.Image import Image
 
+PROGRAM = "tesseract"
 _OSD_SIDE = 2000
 _GUESS = 25.0
 """Word confidence below which Tesseract reads letters into noise."""
@@ -20,6 +27,8 @@ _CJK_GAP = re.compile(
     r"(?<=[\u3001-\u3002\u3040-\u30ff\u3400-\u9fff\uff00-\uffef]) "
     r"(?=[\u3001-\u3002\u3040-\u30ff\u3400-\u9fff\uff00-\uffef])"
 )
+_TURN = re.compile(r"^Rotate: (\d+)", re.MULTILINE)
+_SURE = re.compile(r"^Orientation confidence: ([\d.]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +41,11 @@ class Missing:
 @lru_cache(maxsize=4)
 def usable_languages(languages: str) -> tuple[str, ...] | Missing:
     """Those of `languages` ("eng+chi_sim") whose data are installed, or why there are none."""
-    pytesseract = _library()
     try:
-        there = set(pytesseract.get_languages(config=""))
-    except (pytesseract.TesseractNotFoundError, FileNotFoundError):
+        listed = subprocess.run([PROGRAM, "--list-langs"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
         return Missing("Tesseract is not installed: run `apt-get install tesseract-ocr`.")
+    there = set(listed.stdout.split("\n")[1:])
     wanted = [language for language in languages.split("+") if language]
     usable = tuple(language for language in wanted if language in there)
     if not usable:
@@ -47,25 +56,15 @@ def usable_languages(languages: str) -> tuple[str, ...] | Missing:
 
 def recognise(picture: Image, languages: tuple[str, ...], seconds: float) -> OcrText:
     """Read an upright picture, column by column. Raises OcrError, also when `seconds` have passed."""
-    pytesseract = _library()
-    try:
-        data = pytesseract.image_to_data(
-            picture, lang="+".join(languages), output_type=pytesseract.Output.DICT, timeout=seconds
-        )
-    except pytesseract.TesseractError as error:
-        raise OcrError(
-            f"Tesseract could not read it ({str(error.message).strip()[:120]}): try a clearer picture."
-        ) from error
-    except RuntimeError as error:  # pytesseract's timeout
-        raise OcrError(f"Tesseract gave up after {seconds:.0f} seconds: try a smaller picture.") from error
-    lines: dict[tuple[int, int, int], list[str]] = {}
+    table = _run(picture, ["-l", "+".join(languages), "tsv"], seconds)
+    lines: dict[tuple[str, str, str], list[str]] = {}
     confidences: list[float] = []
-    places = zip(data["block_num"], data["par_num"], data["line_num"], strict=True)
-    for place, word, confidence in zip(places, data["text"], data["conf"], strict=True):
-        if word.strip() and float(confidence) >= _GUESS:
-            lines.setdefault(place, []).append(word)
-            confidences.append(float(confidence))
-    text, before = "", (0, 0)
+    for row in csv.DictReader(io.StringIO(table, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE):
+        word = row["text"] or ""
+        if word.strip() and float(row["conf"]) >= _GUESS:
+            lines.setdefault((row["block_num"], row["par_num"], row["line_num"]), []).append(word)
+            confidences.append(float(row["conf"]))
+    text, before = "", ("", "")
     for (block, paragraph, _), words in lines.items():
         text += ("\n" if text and (block, paragraph) != before else "") + _CJK_GAP.sub("", " ".join(words)) + "\n"
         before = (block, paragraph)
@@ -83,23 +82,62 @@ class Orientation:
 
 def orientation(picture: Image, seconds: float) -> Orientation:
     """How the picture lies, as Tesseract's orientation detection sees it; no turns when it cannot tell."""
-    pytesseract = _library()
     small = picture.copy()
     small.thumbnail((_OSD_SIDE, _OSD_SIDE))
     try:
-        osd = pytesseract.image_to_osd(small, output_type=pytesseract.Output.DICT, timeout=seconds)
-    except (pytesseract.TesseractError, RuntimeError):  # "Too few characters" is an error to Tesseract
+        said = _run(small, ["-l", "osd", "--psm", "0"], seconds)
+    except OcrError:  # "Too few characters" is an error to Tesseract
         return Orientation(0, 0.0)
-    return Orientation(int(osd["rotate"]) // 90 % 4, float(osd["orientation_conf"]))
+    turn, sure = _TURN.search(said), _SURE.search(said)
+    return Orientation(int(turn[1]) // 90 % 4, float(sure[1])) if turn and sure else Orientation(0, 0.0)
 
 
-def _library() -> Any:
-    """pytesseract, told to start Tesseract with one thread, whatever this process's own OpenMP is told.
+def _run(picture: Image, arguments: Sequence[str], seconds: float) -> str:
+    """What Tesseract writes about a picture, which it is given through a pipe, unpacked: packing 14 megapixels as PNG
+    takes a second, and a file would outlive us."""
+    pixels = io.BytesIO()
+    picture.save(pixels, "PPM")
+    command = [*_leash(), PROGRAM, "stdin", "stdout", *_resolution(picture), *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            input=pixels.getbuffer(),
+            capture_output=True,
+            timeout=max(seconds, 0.1),
+            check=False,
+            # One thread, whatever this process's own OpenMP is told: on two busy cores a page took 13 s with one
+            # thread, and more than a minute with four that spin against each other and the screen.
+            env=os.environ | {"OMP_THREAD_LIMIT": "1"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OcrError(f"Tesseract gave up after {seconds:.0f} seconds: try a smaller picture.") from error
+    except OSError as error:
+        raise OcrError(f"Tesseract cannot be started ({error.strerror}): install it again.") from error
+    if done.returncode:
+        said = " ".join(done.stderr.decode("utf-8", "replace").split())
+        raise OcrError(f"Tesseract could not read it ({said[:120]}): try a clearer picture.")
+    return done.stdout.decode("utf-8", "replace")
 
-    On two busy cores a page took 13 s with one thread, and more than a minute with four that spin against each other
-    and the screen. The variable must not be this process's own: torch would obey it too.
-    """
-    import pytesseract
 
-    pytesseract.pytesseract.environ = os.environ | {"OMP_THREAD_LIMIT": "1"}
-    return pytesseract
+def _resolution(picture: Image) -> list[str]:
+    """The picture's own dots per inch, where it says so; else Tesseract estimates them."""
+    try:
+        dpi = round(float(picture.info["dpi"][0]))
+    except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError):
+        return []
+    return ["--dpi", str(dpi)] if 70 <= dpi <= 2400 else []
+
+
+@lru_cache(maxsize=1)
+def _leash() -> tuple[str, ...]:
+    """What has Tesseract die with this process, also where that is killed and can kill nobody: `setpriv` of util-linux,
+    which any Linux has. Nothing where there is none."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        return ()
+    leash = (setpriv, "--pdeathsig", "KILL")
+    try:
+        fits = subprocess.run([*leash, "true"], capture_output=True, timeout=30, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return leash if fits else ()

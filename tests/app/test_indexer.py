@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from app.drop.stage import stage
-from app.events import Event, JobPhase, Notice
+from app.events import Event, JobChanged, JobPhase, Notice
 from app.host.documents import DocumentInfo, Ingested, IngestProgress, IngestRequest, Refusal
 from app.host.stream import CallFailedError, ChildDiedError
 from app.ids import DocumentId
 from app.indexer import Indexer
 from app.store.store import IngestPayload, Store
-from app.store.types import Attachment
+from app.store.types import Attachment, OutboxKind
 
 
 class Reading:
@@ -47,6 +47,8 @@ class ScriptedMemory:
         self.requests: list[IngestRequest] = []
         self.replaces: tuple[DocumentId, ...] = ()
         self.held: list[DocumentId] = []
+        self.left: dict[str, int] = {}
+        """Pages that are left of a file after its first part; one goes with each further part."""
         self.begun = True
         """Whether a reading that fails had begun."""
 
@@ -60,8 +62,19 @@ class ScriptedMemory:
         progress = IngestProgress(request.job, "read", 0, 3)
         if errors:
             return Reading([progress] if self.begun else [], errors.pop(0))
+        left = self.left.get(request.name, 0)
+        self.left[request.name] = left - 1
         done = Ingested(
-            request.job, DocumentId(request.name), request.name, "text", None, 1, False, (), replaced=self.replaces
+            request.job,
+            DocumentId(request.name),
+            request.name,
+            "text",
+            9,
+            1,
+            False,
+            (),
+            replaced=self.replaces,
+            left=max(0, left),
         )
         return Reading([progress, done], None)
 
@@ -105,6 +118,35 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 DIED = "The memory stopped working (killed); its log is at memory.log."
+
+
+async def test_the_pages_that_are_left_are_read_after_what_else_waits(bench: Bench) -> None:
+    bench.memory.left["scan.pdf"] = 2
+    ended = await bench.read("scan.pdf", "a.txt", "b.txt")
+    assert ended == {"scan.pdf": JobPhase.DONE, "a.txt": JobPhase.DONE, "b.txt": JobPhase.DONE}
+    assert bench.memory.reads == ["scan.pdf", "a.txt", "b.txt", "scan.pdf", "scan.pdf"]
+    assert bench.store.pending() == []
+    told = [event.job for event in bench.told if isinstance(event, JobChanged) and event.job.name == "scan.pdf"]
+    parts = [(job.done, job.total) for job in told if job.phase is JobPhase.OCR]
+    assert parts == [(7, 9), (8, 9)]
+    first = next(number for number, job in enumerate(told) if job.document is not None)
+    assert JobPhase.WAITING not in {job.phase for job in told[first:]}
+
+
+async def test_a_question_waits_for_the_first_part_only_and_a_restart_goes_on(bench: Bench) -> None:
+    bench.memory.left["scan.pdf"] = 10**6
+    (bench.folder / "scan.pdf").write_text("words")
+    (bench.folder / "files").mkdir()
+    attachment = stage(bench.folder / "scan.pdf", bench.folder / "files").attachment
+    await bench.indexer.ingest(None, attachment)
+    bench.indexer.start()
+    async with asyncio.timeout(30):
+        assert await bench.indexer.documents([attachment]) == (DocumentId("scan.pdf"),)
+    await bench.indexer.stop()
+    assert [item.kind for item in bench.store.pending()] == [OutboxKind.INGEST]
+    bench.memory.left["scan.pdf"] = 1
+    assert await bench.read() == {"scan.pdf": JobPhase.DONE}
+    assert bench.store.pending() == []
 
 
 async def test_a_file_that_takes_the_memory_down_twice_is_left_out_and_the_next_is_read(bench: Bench) -> None:

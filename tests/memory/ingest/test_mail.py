@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from memory.ingest import parts
 from memory.ingest.extract import Extract, Format
 from tests.memory.ingest import made
 from tests.memory.ingest.reading import read, whole
+from tests.memory.ingest.test_parts import scanned_pdf
 
 _HEAD = b"From: ada@example.org\r\nSubject: Keys\r\nMIME-Version: 1.0\r\n"
 _TEXT = "The spare key hangs in the shed."
@@ -168,3 +170,17 @@ def test_how_sure_ocr_was_of_an_attachment_is_kept(tmp_path: Path, monkeypatch: 
     Image.new("L", (40, 40), 255).save(tmp_path / "a.png")
     message.add_attachment((tmp_path / "a.png").read_bytes(), "image", "png", filename="a.png")
     assert letter(tmp_path, message).confidence == 88.0
+
+
+def test_a_long_scan_in_a_mail_says_what_of_it_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART_SECONDS", 0.0)
+    message = mail()
+    message.set_content(_TEXT)
+    scan = scanned_pdf(tmp_path / "scan.pdf").read_bytes()
+    message.add_attachment(scan, maintype="application", subtype="pdf", filename="scan.pdf")
+    extract = letter(tmp_path, message)
+    assert not extract.left
+    left = 5 - parts.AT_ONCE
+    assert extract.warnings == (
+        f"{left} of the 5 pages of scan.pdf in a.eml were not read: save the attachment and name it.",
+    )

@@ -52,7 +52,7 @@ def saved(picture: Image.Image, file: Path) -> Path:
 
 @pytest.fixture
 def no_tesseract(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr("pytesseract.pytesseract.tesseract_cmd", str(tmp_path / "nothing-here"))
+    monkeypatch.setattr("memory.ingest.tesseract.PROGRAM", str(tmp_path / "nothing-here"))
     tesseract.usable_languages.cache_clear()
     yield
     tesseract.usable_languages.cache_clear()
