@@ -18,6 +18,8 @@ MAX_TOKENS = 180
 _MAX_CHARACTERS = 2000
 """A WordPiece tokenizer counts a run of 100 letters and more as one unknown token: a cap in characters as
 well."""
+_MAX_HEADINGS = 200
+"""Characters of headings that a passage may begin with beyond its size: as many tokens as stay free for it."""
 
 
 class Layout(StrEnum):
@@ -75,6 +77,7 @@ class Chunker:
             else:
                 pieces += [(start + inner, part) for inner, part in self._cap.chunk_indices(text)]
         titles = headings(section.text) if layout is Layout.MARKDOWN else []
+        pieces = _under_headings(section.text, pieces, titles)
         out: list[Chunk] = []
         line, counted = section.line, 0
         for start, text in pieces:
@@ -91,3 +94,28 @@ class Chunker:
             first = section.start + start
             out.append(Chunk(text, first, first + len(text), section.page, line, heading, section.confidence))
         return out
+
+
+def _under_headings(text: str, pieces: list[tuple[int, str]], titles: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The pieces, those that are nothing but headings joined to what stands below them: the splitter leaves a heading
+    by itself where its section is long, and found by itself it says nothing."""
+    begins = {start for start, _ in titles}
+    joined: list[tuple[int, str]] = []
+    waiting: int | None = None
+    for number, (start, piece) in enumerate(pieces):
+        first = start if waiting is None else waiting
+        end = start + len(piece)
+        bare = number + 1 < len(pieces) and end - first <= _MAX_HEADINGS and _is_headings(piece, start, begins)
+        waiting = first if bare else None
+        if not bare:
+            joined.append((first, text[first:end]))
+    return joined
+
+
+def _is_headings(piece: str, start: int, begins: set[int]) -> bool:
+    at = start
+    for line in piece.splitlines(keepends=True):
+        if line.strip() and at not in begins:
+            return False
+        at += len(line)
+    return True

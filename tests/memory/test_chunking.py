@@ -15,6 +15,9 @@ def chunker(embedder: Embedder) -> Chunker:
 
 
 _LINES = st.lists(st.text(max_size=60), max_size=20).map("\n".join)
+_HEADED = st.lists(
+    st.sampled_from(["# A heading", "## Another", "", "```", "Some words below. " * 9]), max_size=20
+).map("\n".join)
 
 
 @given(text=_LINES, layout=st.sampled_from(Layout))
@@ -27,10 +30,10 @@ def test_offsets_and_lines_point_at_the_text(chunker: Chunker, text: str, layout
     assert [chunk.start for chunk in chunks] == sorted(chunk.start for chunk in chunks)
 
 
-@given(text=st.text(min_size=1, max_size=400))
+@given(text=st.text(min_size=1, max_size=400) | _HEADED, layout=st.sampled_from(Layout))
 @settings(max_examples=40, deadline=None)
-def test_nothing_but_white_space_is_lost(chunker: Chunker, text: str) -> None:
-    covered = "".join(chunk.text for chunk in chunker.chunks(Section(text)))
+def test_nothing_but_white_space_is_lost(chunker: Chunker, text: str, layout: Layout) -> None:
+    covered = "".join(chunk.text for chunk in chunker.chunks(Section(text), layout))
     assert "".join(covered.split()) == "".join(text.split())
 
 
@@ -60,6 +63,26 @@ def test_a_heading_is_named_once(chunker: Chunker) -> None:
         chunks = chunker.chunks(Section(text, heading=above), Layout.MARKDOWN)
         assert len(chunks) > 1
         assert {chunk.heading for chunk in chunks[1:]} == {wanted}
+
+
+@pytest.mark.parametrize("above", ["# Pump", "# House\n\n## Cellar\n\n### Pump", "Words before.\n\n# Pump"])
+@pytest.mark.parametrize(
+    "below", ["It stands in the cellar. " * 12, "- It stands in the cellar.\n" * 12, "```\nx = 1\n```\n" * 9]
+)
+def test_a_heading_is_never_a_passage_by_itself(chunker: Chunker, above: str, below: str) -> None:
+    text = f"{above}\n\n{below}\n\n# Roof\n\nIt leaks."
+    chunks = chunker.chunks(Section(text, line=1), Layout.MARKDOWN)
+    assert len(chunks) > 2
+    for chunk in chunks:
+        assert text[chunk.start : chunk.end] == chunk.text
+        assert [line for line in chunk.text.splitlines() if line.strip() and not line.startswith("#")], chunk.text
+
+
+def test_headings_without_end_are_still_cut(chunker: Chunker) -> None:
+    text = "\n\n".join(f"## Part {number}" for number in range(400))
+    chunks = chunker.chunks(Section(text), Layout.MARKDOWN)
+    assert len(chunks) > 20
+    assert "".join("".join(chunk.text for chunk in chunks).split()) == "".join(text.split())
 
 
 def test_a_passage_that_begins_with_a_heading_stands_under_it(chunker: Chunker) -> None:

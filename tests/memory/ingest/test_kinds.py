@@ -95,6 +95,19 @@ def test_a_web_page_without_what_nobody_sees(tmp_path: Path) -> None:
         assert unseen not in text
 
 
+def test_links_that_lead_nowhere_by_themselves_leave_their_words(tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    page.write_text(
+        '<html><body><p>The <a href="/wiki/Duck">duck</a> is a <a href="#bird">bird</a>, says <a name="x">the</a> '
+        '<a href="javascript:go()">book</a> at <a href="https://example.org/b">its page</a>; '
+        'write to <a href="mailto:ann@example.org">Ann</a>.</p></body></html>'
+    )
+    assert whole(read(page)) == (
+        "The duck is a bird, says the book at [its page](https://example.org/b); "
+        "write to [Ann](mailto:ann@example.org)."
+    )
+
+
 def test_an_article_without_the_page_around_it(tmp_path: Path) -> None:
     file = tmp_path / "a.html"
     body = "".join(f"<p>Paragraph {n} tells of the lighthouse and its keeper at some length.</p>" for n in range(40))
