@@ -14,8 +14,8 @@ _HIDDEN = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?![.\d])|opacity\s*:\s*0(?!\.?[1-9])", re.IGNORECASE
 )
 _LEADS = re.compile(r"\s*(?:https?://|mailto:)", re.IGNORECASE)
-"""Links that lead somewhere by themselves. Others say nothing away from their page; of an article of Wikipedia they are a
-third of the characters."""
+"""Links that lead somewhere by themselves. Others say nothing away from their page; of an article of Wikipedia they are
+a third of the characters."""
 _WIDEST_SPAN = 50
 _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n){2,}")
 _MOST_NESTED = 300
