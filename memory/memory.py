@@ -14,11 +14,12 @@ from memory import inventory, unread, web
 from memory.chunking import Chunk, Chunker, Section
 from memory.digest import Kept, Segment, keep, makers, next_segment
 from memory.embed import Embedder
+from memory.filter import Filter
 from memory.ingest.extract import Extract, Format, Job, Reader
 from memory.ingest.parts import AT_ONCE
 from memory.ingest.readers import read_file
 from memory.ingest.sniff import check
-from memory.passages import Filter, NewPassage
+from memory.passages import NewPassage
 from memory.places import under
 from memory.recall.cite import cite
 from memory.recall.rank import rank

@@ -12,13 +12,15 @@ from importlib.resources import files
 from pathlib import Path
 
 from memory import erase, unread
+from memory.filter import Filter, admitted
 from memory.keys import Context
+from memory.lexical import Lexicon
 from memory.passage_rows import COLUMNS, FROM, to_integer, to_passage, to_source
 from memory.places import leave
 from memory.types import DocumentRow, Passage, PassageId, RecallError, Source, SourceId, SourceKind
 from memory.words import tokens
 
-_VERSION = 6
+_VERSION = 7
 _IN = "IN (SELECT value FROM json_each(?))"
 
 
@@ -30,33 +32,6 @@ class NewPassage:
     passage: Passage
     parent: str | None = None
     heading: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which passages a search may return; None means any."""
-
-    kind: SourceKind | None = None
-    sources: tuple[SourceId, ...] | None = None
-    messages: frozenset[str] | None = None
-    documents: frozenset[SourceId] | None = None
-    """Of documents, only these; chats are not concerned."""
-
-    without: frozenset[SourceId] = frozenset()
-    """Sources that are left out."""
-
-    def admits(self, passage: Passage) -> bool:
-        """Whether `passage` is inside."""
-        return passage.source.id not in self.without and (
-            (self.kind is None or passage.source.kind is self.kind)
-            and (self.sources is None or passage.source.id in self.sources)
-            and (self.messages is None or passage.place.message in self.messages)
-            and (
-                self.documents is None
-                or passage.source.kind is not SourceKind.DOCUMENT
-                or passage.source.id in self.documents
-            )
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +49,6 @@ class Indexed:
     context: str
 
 
-@dataclass(frozen=True, slots=True)
-class TermMatch:
-    """One passage found by words: `bm25` is higher for a better match."""
-
-    id: PassageId
-    bm25: float
-
-
 class PassageDb:
     """passages.db. One connection writes under a lock; another reads, and never waits for a writer (WAL)."""
 
@@ -97,6 +64,7 @@ class PassageDb:
             ) from error
         self._writing = threading.RLock()
         self._reading = threading.RLock()
+        self._words = Lexicon(self._read)
 
     def _migrate(self, file: Path) -> None:
         version = self._writer.execute("PRAGMA user_version").fetchone()[0]
@@ -113,6 +81,7 @@ class PassageDb:
         with self._writing, self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
             yield self._writer
+        self._words.written()
 
     def _read(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
         with self._reading:
@@ -165,7 +134,9 @@ class PassageDb:
     def delete(self, ids: Sequence[PassageId]) -> tuple[PassageId, ...]:
         """Remove passages, their index terms, and the digests of their messages; all that went. `scrub` is due then."""
         with self._write() as db:
-            return erase.delete(db, ids)
+            gone = erase.delete(db, ids)
+        self._words.deleted()
+        return gone
 
     def index_words(self, ids: Sequence[PassageId]) -> None:
         """Make these passages' rows of the lexical index anew."""
@@ -173,7 +144,7 @@ class PassageDb:
             known = db.execute(f"SELECT number, id, text FROM passages WHERE id {_IN}", (json.dumps(ids),)).fetchall()
             for number, identifier, text in known:
                 db.execute("DELETE FROM terms WHERE rowid = ?", (number,))
-                row = (number, " ".join(tokens(text)), _context_terms(db, identifier))
+                row = (number, " ".join(tokens(text)), " ".join(_context_terms(db, identifier)))
                 db.execute("INSERT INTO terms(rowid, body, context) VALUES (?, ?, ?)", row)
 
     def drop_source(self, source: SourceId) -> None:
@@ -269,42 +240,20 @@ class PassageDb:
             contexts = ((identifier, _context(self._reader, identifier)) for identifier in ids)
             return [(identifier, context.key()) for identifier, context in contexts if context is not None]
 
-    def match(self, terms: Sequence[str], limit: int, within: Filter) -> list[TermMatch]:
-        """Best passages by BM25 over words and bigrams. The context counts 0.3 of the text itself."""
-        if not terms:
-            return []
-        sql = (
-            "SELECT p.id, -bm25(terms, 1.0, 0.3) AS score FROM terms JOIN passages p ON p.number = terms.rowid "
-            "JOIN sources s ON s.id = p.source WHERE terms MATCH ?"
-        )
-        parameters: list[object] = [" OR ".join(f'"{term}"' for term in terms)]
-        if within.kind is not None:
-            sql, parameters = sql + " AND s.kind = ?", [*parameters, within.kind]
-        if within.sources is not None:
-            sql, parameters = (
-                sql + f" AND p.source {_IN}",
-                [*parameters, json.dumps(within.sources)],
-            )
-        if within.documents is not None:
-            sql += f" AND (s.kind <> '{SourceKind.DOCUMENT}' OR p.source {_IN})"
-            parameters.append(json.dumps(sorted(within.documents)))
-        if within.messages is not None:
-            sql += f" AND p.message {_IN}"
-            parameters.append(json.dumps(sorted(within.messages)))
-        rows = self._read(sql + " ORDER BY score DESC LIMIT ?", *parameters, limit)
-        return [TermMatch(PassageId(str(row[0])), float(str(row[1]))) for row in rows]
+    def match(self, terms: Sequence[str], limit: int, within: Filter) -> list[PassageId]:
+        """The best passages by BM25 over words and bigrams, best first. The context counts 0.3 of the text itself."""
+        rows = self._words.match(terms, limit, admitted(within, self._read)).tolist()
+        found = self._read(f"SELECT number, id FROM passages WHERE number {_IN}", json.dumps(rows))
+        known = {number: PassageId(str(identifier)) for number, identifier in found}
+        return [known[row] for row in rows if row in known]
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
-        """In how many passages each term occurs."""
-        rows = self._read(
-            f"SELECT term, doc FROM vocabulary WHERE term {_IN}",
-            json.dumps(terms),
-        )
-        return {str(term): int(str(count)) for term, count in rows}
+        """In how many passages each term occurs; those that occur in none are left out."""
+        return self._words.frequencies(terms)
 
     def count(self) -> int:
         """How many passages there are."""
-        return int(str(self._read("SELECT count(*) FROM passages")[0][0]))
+        return self._words.count()
 
     def sources(self, kind: SourceKind | None = None) -> list[Source]:
         """Every source, oldest first."""
@@ -370,16 +319,16 @@ def insert(db: sqlite3.Connection, item: NewPassage) -> int:
         ),
     )
     if cursor.rowcount:
-        db.execute(
-            "INSERT INTO terms(rowid, body, context) VALUES (?, ?, ?)",
-            (cursor.lastrowid, " ".join(tokens(passage.text)), _context_terms(db, passage.id)),
-        )
+        words, beside = tokens(passage.text), _context_terms(db, passage.id)
+        row = (cursor.lastrowid, " ".join(words), " ".join(beside))
+        db.execute("INSERT INTO terms(rowid, body, context) VALUES (?, ?, ?)", row)
+        db.execute("INSERT INTO lengths VALUES (?, ?)", (cursor.lastrowid, len(words) + len(beside)))
     return cursor.rowcount
 
 
-def _context_terms(db: sqlite3.Connection, identifier: str) -> str:
+def _context_terms(db: sqlite3.Connection, identifier: str) -> list[str]:
     context = _context(db, identifier)
-    return "" if context is None else " ".join(tokens(context.surroundings()))
+    return [] if context is None else tokens(context.surroundings())
 
 
 def _context(db: sqlite3.Connection, identifier: str) -> Context | None:

@@ -9,6 +9,7 @@ CREATE TABLE sources (
     -- When it is over: what a web search found; NULL for all else.
     expires REAL
 ) STRICT;
+CREATE INDEX sources_by_kind ON sources(kind);
 CREATE INDEX sources_by_end ON sources(expires) WHERE expires IS NOT NULL;
 
 -- Every name and path under which a document's bytes were given: the same file in two places is one source.
@@ -44,6 +45,7 @@ CREATE TABLE passages (
     confidence REAL  -- of OCR, 0 to 100; NULL for text that was read as text
 ) STRICT;
 CREATE INDEX passages_by_place ON passages(source, ordinal);
+CREATE INDEX passages_by_page ON passages(page, source) WHERE page IS NOT NULL;
 CREATE INDEX passages_by_message ON passages(message) WHERE message IS NOT NULL;
 CREATE INDEX passages_by_parent ON passages(parent) WHERE parent IS NOT NULL;
 
@@ -61,11 +63,16 @@ CREATE TABLE digested (
 ) STRICT;
 CREATE INDEX digested_by_passage ON digested(passage, place);
 
+-- How many terms a passage has. Apart, for a search reads those of all passages.
+CREATE TABLE lengths (
+    number  INTEGER PRIMARY KEY REFERENCES passages(number) ON DELETE CASCADE,
+    words   INTEGER NOT NULL
+) STRICT;
+
 -- Terms made by words.py, joined with spaces; the tokenizer only has to cut at the spaces.
 CREATE VIRTUAL TABLE terms USING fts5(
     body, context, tokenize = "unicode61 remove_diacritics 0 categories 'L* M* N* Co'"
 );
-CREATE VIRTUAL TABLE vocabulary USING fts5vocab(terms, 'row');
 
 -- One row while deleted words may still lie in the file or its log: set with the delete, removed by the scrub.
 CREATE TABLE unscrubbed (one INTEGER PRIMARY KEY CHECK (one = 1)) STRICT;

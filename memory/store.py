@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from memory.embed import Embedder, Vectors
-from memory.passages import Filter, Indexed, NewPassage, PassageDb, TermMatch
+from memory.filter import Filter
+from memory.passages import Indexed, NewPassage, PassageDb
 from memory.types import OnProgress, Passage, PassageId, Progress, RecallError, Source, SourceId, SourceKind
 from memory.vectors import Near, VectorIndex
 
@@ -176,7 +177,7 @@ class Store:
 
     def _near(self, vectors: VectorIndex, vector: Vectors, limit: int, within: Filter) -> list[Near]:
         if within.messages is not None:
-            among = [passage.id for passage in self.passages.of_messages(sorted(within.messages))]
+            among = self.passages.ids(messages=sorted(within.messages))
             return vectors.near_among(vector, limit, among)
         if within.sources is not None:
             return vectors.near_in(vector, limit, within.sources)
@@ -200,8 +201,8 @@ class Store:
                 raise
             return otherwise
 
-    def match(self, terms: Sequence[str], limit: int, within: Filter) -> list[TermMatch]:
-        """Best passages by their words."""
+    def match(self, terms: Sequence[str], limit: int, within: Filter) -> list[PassageId]:
+        """The best passages by their words, best first."""
         return self.passages.match(terms, limit, within)
 
     def around(self, ids: Sequence[PassageId], reach: int) -> list[Indexed]:

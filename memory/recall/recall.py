@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from memory.passages import Filter
+from memory.filter import Filter
 from memory.recall.assemble import assemble, nothing_found, passages_for
 from memory.recall.decide import Known, decide, is_question, page_asked
 from memory.recall.gate import BAR, OWN_BAR, TALK_BAR, TOLD_BAR, Gate

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memory.embed import Vectors
-from memory.passages import Filter, Indexed
+from memory.filter import Filter
+from memory.passages import Indexed
 from memory.recall.cues import MOST, Cues
 from memory.recall.window import REACH, Pool, Scores
 from memory.store import Store
@@ -63,7 +64,7 @@ def search(store: Store, query: Query, within: Filter, depth: int = DEPTH) -> li
     """Candidates, best first. By words only while the vectors are not there or do not count for this
     script."""
     rarity = _rarity(store, query.terms)
-    seeds = [match.id for match in store.match(query.terms, depth, within)]
+    seeds = store.match(query.terms, depth, within)
     vector: Vectors | None = None
     if query.dense_weight > 0:
         vector, near = store.near(query.text, depth, within)
