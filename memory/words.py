@@ -86,7 +86,12 @@ def query_terms(text: str, limit: int = 48) -> list[str]:
 def content_terms(text: str) -> list[str]:
     """Distinct terms that say what a text is about; empty for "what is it?" and "这是什么"."""
     strong, _ = _terms(text)
-    return list(dict.fromkeys(term for term in strong if not _FUNCTION_CHARACTER.search(term)))
+    return list(dict.fromkeys(term for term in strong if not joins(term)))
+
+
+def joins(term: str) -> bool:
+    """Whether an index term asks or joins rather than says what a text is about: "什么", "是在"."""
+    return _FUNCTION_CHARACTER.search(term) is not None
 
 
 def _terms(text: str) -> tuple[list[str], list[str]]:

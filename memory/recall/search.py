@@ -18,11 +18,15 @@ from memory.recall.cues import MOST, Cues
 from memory.recall.window import REACH, Pool, Scores
 from memory.store import Store
 from memory.types import Passage
-from memory.words import content_terms, query_terms, unspaced_share
+from memory.words import content_terms, joins, query_terms, unspaced_share
 
 DEPTH = 60
 """Candidates of each leg."""
 DENSE_WEIGHT = 0.375
+_JOINING = 0.4
+"""What a bigram that only asks or joins ("什么", "是在") counts of its rarity: no text answers by using a question's
+words, and they are rare in texts that tell. Of CMRC2018's paragraphs 95.6 % come first with all of it, 97.0 with
+none, 97.4 with 0.3 to 0.5 of it, in either half of the questions."""
 _ENOUGH = 2
 """Of the passages looked at, this many times `depth` are read whole."""
 _LONG_QUERY = 600
@@ -116,10 +120,11 @@ def _coverage(row: Indexed, weights: Mapping[str, float]) -> float:
 
 
 def _rarity(store: Store, terms: Sequence[str]) -> dict[str, float]:
-    """Inverse document frequency of each term, as in BM25."""
+    """Inverse document frequency of each term, as in BM25; less of it for what only asks or joins."""
     count = store.passages.count()
     frequencies = store.passages.frequencies(terms)
     return {
-        term: math.log(1.0 + (count - (df := frequencies.get(term, 0)) + 0.5) / (df + 0.5)) if count else 0.0
+        term: math.log(1.0 + (count - (df := frequencies.get(term, 0)) + 0.5) / (df + 0.5))
+        * (_JOINING if joins(term) else 1.0)
         for term in terms
     }
