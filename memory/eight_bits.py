@@ -56,8 +56,7 @@ class EightBitLinear(nn.Module):
         scale = torch.maximum(x.amax(-1, keepdim=True), x.amin(-1, keepdim=True).neg_()).clamp_min_(1e-12)
         # Activations in 7 bits: processors without VNNI add pairs of products in 16 bits, which 8 bits would overflow.
         out: torch.Tensor = torch.ops.quantized.linear_dynamic(x / scale, self._packed, True)
-        out = out.mul_(scale)
-        return out if self.bias is None else out.add_(self.bias)
+        return out.mul_(scale) if self.bias is None else torch.addcmul(self.bias, out, scale, out=out)
 
 
 def in_eight_bits(model: SentenceTransformer) -> bool:
