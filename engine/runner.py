@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -102,11 +103,15 @@ class EagerRunner:
         if isinstance(self._pages, PackedPages):
             pack_full(self._pages, schedule.decode)
         wanted: list[int] = []
+        ends = [0]
         for part, (_, count) in zip(parts, work, strict=True):
             first = wanted[-1] + 1 if wanted else 0
             wanted += range(first + part.count - 1, first + count)
-        rows = self._decoder.logits(hidden[torch.tensor(wanted, device=self._device)])
-        logits = torch.split(rows, [1 + len(part.guess) for part in parts])
+            ends.append(len(wanted))
+        if len(wanted) < len(tokens):
+            hidden = hidden[torch.tensor(wanted, device=self._device)]
+        rows = self._decoder.logits(hidden)
+        logits = [rows[first:end] for first, end in pairwise(ends)]
         for scored in by_page:
             scored.give_heat()
         return [moved_on(*each) for each in zip(parts, logits, starts, strict=True)]

@@ -200,18 +200,18 @@ class Session:
         A ring whose pages are consecutive in the pool needs at most two. Positions must lie on one side of S.
         """
         ranges: list[SlotRange] = []
-        t = first
+        size, number, t = self.shape.page_size, full_pages(self.shape, first), first
+        page_first, page_end = page_bounds(self.shape, number)
         while t < end:
-            page_end = min(end, t - self.shape.offset(t) + self.shape.page_size)
-            if t < self.shape.sinks:
-                page_end = min(page_end, self.shape.sinks)
-            low = self.slot(t)
-            high = Slot(low + page_end - t)
+            index, stop = self.entry(number), min(end, page_end)
+            page = self.table[index] if t < self.position else self.claimed.get(index, self.table[index])
+            low = Slot(page * size + t - page_first)
+            high = Slot(low + stop - t)
             if ranges and ranges[-1].end == low:
                 ranges[-1] = SlotRange(ranges[-1].first, high)
             else:
                 ranges.append(SlotRange(low, high))
-            t = Position(page_end)
+            t, number, page_first, page_end = stop, number + 1, page_end, Position(page_end + size)
         return ranges
 
     def next_table(self) -> list[PageId]:

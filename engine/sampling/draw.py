@@ -13,12 +13,15 @@ from engine.types import Position
 from kernels.noise import gumbel, noise_key
 
 
-def best(scores: Tensor) -> Tensor:
-    """The id `[]` of the highest of `scores` `[vocab]`, of equals the first."""
+def best(scores: Tensor) -> tuple[int, float]:
+    """The id of the highest of `scores` `[vocab]`, of equals the first, and its score; NaN where one is."""
     if scores.device.type == "cpu":
-        # With vector instructions: 0.005 instead of 0.1 ms for 49,152 on one core.
-        return torch.tensor(scores.numpy().argmax())
-    return scores.argmax()
+        # With vector instructions, 0.005 instead of 0.1 ms for 49,152 on one core, and without torch's small calls.
+        row = scores.numpy()
+        token = int(row.argmax())
+        return token, float(row[token])
+    token, score = torch.stack([one.double() for one in (scores.argmax(), scores.max())]).tolist()
+    return int(token), score
 
 
 def drawn(candidates: Candidates, seed: int, position: Position) -> Tensor:

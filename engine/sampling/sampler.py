@@ -53,13 +53,12 @@ class Sampler:
             biased(self._without(self.masked(logits.float()), taken_back), params), params, history, self._spared
         )
         if params.temperature == 0:
-            chosen = best(scores)
-            chosen_pair = chosen, scores[chosen]
+            token, score = best(scores)
         else:
             candidates = filtered(scores, params)
             index = drawn(candidates, params.seed, position)
-            chosen_pair = candidates.ids[index], candidates.scores[index]
-        token, score = torch.stack([one.double() for one in chosen_pair]).tolist()
+            pair = candidates.ids[index], candidates.scores[index]
+            token, score = torch.stack([one.double() for one in pair]).tolist()
         return self.judged(int(token) if score > -math.inf else NOTHING, taken_back)
 
     def penalised_times(self, history: Sequence[int]) -> Counter[int]:

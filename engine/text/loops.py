@@ -39,20 +39,21 @@ class RepetitionFinder:
     """Follows an answer token by token."""
 
     def __init__(self) -> None:
-        self._periods = np.arange(1, LONGEST_PERIOD + 1)
+        periods = np.arange(1, LONGEST_PERIOD + 1)
+        self._needed = np.maximum(PROSE_TOKENS, PROSE_TIMES * periods) - periods
         # _recent[0] is the newest token; _runs[p - 1] counts how long each token has equalled the one p before it.
         self._recent = np.full(LONGEST_PERIOD, -1, dtype=np.int64)
         self._runs = np.zeros(LONGEST_PERIOD, dtype=np.int64)
 
     def push(self, token: int) -> Repetition:
         """Add a token; the shortest period that would make prose a loop, NONE while there is none."""
-        self._runs = (self._runs + 1) * (self._recent == token)
+        self._runs += 1
+        self._runs *= self._recent == token
         self._recent[1:] = self._recent[:-1]
         self._recent[0] = token
-        spans = self._runs + self._periods
-        enough = spans >= np.maximum(PROSE_TOKENS, PROSE_TIMES * self._periods)
+        enough = self._runs >= self._needed
         shortest = int(enough.argmax())
-        return Repetition(shortest + 1, int(spans[shortest])) if enough[shortest] else NONE
+        return Repetition(shortest + 1, int(self._runs[shortest]) + shortest + 1) if enough[shortest] else NONE
 
 
 def is_prose(passage: str) -> bool:

@@ -182,7 +182,9 @@ def test_the_highest_by_groups_are_the_highest(seed: int, count: int, vocab: int
 @given(st.lists(st.sampled_from([-math.inf, -1.0, 0.0, 2.0, math.inf, math.nan]), min_size=1, max_size=200))
 def test_the_best_is_the_first_of_the_highest(values: list[float]) -> None:
     want = next((i for i, x in enumerate(values) if math.isnan(x)), values.index(max(values)))
-    assert int(best(torch.tensor(values))) == want
+    token, score = best(torch.tensor(values))
+    assert token == want
+    assert score == values[want] or (math.isnan(score) and math.isnan(values[want]))
 
 
 def test_they_are_splitmix64s() -> None:
