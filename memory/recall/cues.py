@@ -26,10 +26,12 @@ _NAMED_LINE = re.compile(r"^\s*([^\W\d_][\w .'-]{0,30}?)\s*[:：]")
 _QUESTION_MARKS = ("?", "？")
 _FULL_LENGTH = 150
 
-_STATEMENT, _TIME, _LENGTH, _SPEAKER = 0.3, 0.09, 0.06, 0.06
-"""On LoCoMo's evidence among ten: statements before questions +1.1, a time where one is asked for +0.6, longer turns
-+0.3, the named speaker's own lines +1.1."""
-MOST = _STATEMENT + _TIME + _LENGTH + _SPEAKER
+_SAID, _STATEMENT, _TIME, _LENGTH, _SPEAKER, _ANSWERS = 0.2, 0.1, 0.2, 0.15, 0.1, 0.05
+"""What each is worth beside a fused score of 0 to 1, as a listwise regression over LoCoMo has them, each time fitted to
+four chats and tried on the fifth: 0.10, 0.21, 0.18, 0.09 and 0.06 of the words' and the meaning's half each, much the
+same in every fit. That the person said it is not among them, for in LoCoMo nobody is an assistant: on long chats with
+one a boost of the person's turns lifts the evidence found among ten from 46.9 to 54.4 %."""
+MOST = _SAID + _STATEMENT + _TIME + _LENGTH + _SPEAKER + _ANSWERS
 
 
 class Cues:
@@ -39,21 +41,22 @@ class Cues:
         self._asks_time = bool(_ASKS_TIME.search(question))
         self._words = frozenset(re.findall(r"\w+", fold(question)))
 
-    def worth(self, passage: Passage) -> float:
-        """What to add to a passage's score, 0 to `MOST`."""
-        worth = _STATEMENT if states(passage) else 0.0
+    def worth(self, passage: Passage, before: Passage | None) -> float:
+        """What to add to a passage's score, 0 to `MOST`; `before` is what stands before it, where that is known."""
+        worth = 0.0
+        if passage.source.kind is SourceKind.DOCUMENT or passage.role == "user":
+            worth += _SAID if asks(passage) else _SAID + _STATEMENT
         if self._asks_time and _TELLS_TIME.search(passage.text):
             worth += _TIME
         worth += _LENGTH * min(1.0, len(passage.text) / _FULL_LENGTH)
         named = _NAMED_LINE.match(passage.text)
         if named and self._words.issuperset(re.findall(r"\w+", fold(named[1]))):
             worth += _SPEAKER
+        if before is not None and asks(before):
+            worth += _ANSWERS
         return worth
 
 
-def states(passage: Passage) -> bool:
-    """Whether it is what a person said or gave: that counts more than what the model answered, and than a mere
-    question. On long chats with an assistant this lifts the evidence found among ten from 46.9 to 54.4 %."""
-    if passage.source.kind is SourceKind.DOCUMENT:
-        return True
-    return passage.role == "user" and not passage.text.rstrip().endswith(_QUESTION_MARKS)
+def asks(passage: Passage) -> bool:
+    """Whether it is a turn that ends with a question: what comes after it tells more."""
+    return passage.source.kind is not SourceKind.DOCUMENT and passage.text.rstrip().endswith(_QUESTION_MARKS)

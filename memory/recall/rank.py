@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
 
 from memory.recall.search import Candidate
 from memory.types import Passage, RecallRequest, SourceId
@@ -12,8 +14,13 @@ from memory.words import fold, tokens
 _SAME = 0.85
 """Share of common words from which two passages count as one."""
 _SOURCE_SHARE = 0.6
-_HOME_BOOST = 0.15
+_HOME_BOOST = 0.12
 """For files and messages of this chat, so that of two equal passages the one at hand is taken."""
+
+_BESIDE, _BESIDE_MOST = 0.04, 10
+"""What a turn loses when the one before or after it is taken already, for a hit brings its neighbours anyway; the
+first ten taken count. On LoCoMo the evidence within a turn of the first ten rises from 86.6 to 87.5 %, that among them
+falls from 84.6 to 82.9."""
 
 
 def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, cap_sources: bool) -> list[Candidate]:
@@ -29,13 +36,9 @@ def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, ca
 
     kept: list[Candidate] = []
     words: list[set[str]] = []
-    for candidate in sorted(candidates, key=value, reverse=True):
-        passage = candidate.passage
-        if in_window(passage, request):
-            continue
-        if repeats(passage, request):
-            continue
-        terms = set(tokens(passage.text))
+    new = [c for c in candidates if not in_window(c.passage, request) and not repeats(c.passage, request)]
+    for candidate in _spread(sorted(new, key=value, reverse=True), value):
+        terms = set(tokens(candidate.passage.text))
         if any(_overlap(terms, other) >= _SAME for other in words):
             continue
         kept.append(candidate)
@@ -43,6 +46,28 @@ def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, ca
         if len(kept) >= 3 * limit:
             break
     return _capped(kept, limit) if cap_sources else kept[:limit]
+
+
+def _spread(candidates: Sequence[Candidate], value: Callable[[Candidate], float]) -> Iterator[Candidate]:
+    """The candidates one by one, best first, where a turn beside one that came before is worth less."""
+    turns = {(c.passage.source.id, c.passage.ordinal): n for n, c in enumerate(candidates) if c.passage.place.message}
+    worth = [-value(candidate) for candidate in candidates]
+    queue = [(key, number) for number, key in enumerate(worth)]
+    heapify(queue)
+    came = 0
+    while queue:
+        key, number = heappop(queue)
+        if key != worth[number]:
+            continue  # It lost since; it stands further down once more.
+        worth[number] = -inf
+        yield candidates[number]
+        came += 1
+        for beside in (-1, 1) if came <= _BESIDE_MOST else ():
+            passage = candidates[number].passage
+            other = turns.get((passage.source.id, passage.ordinal + beside))
+            if other is not None and passage.place.message and worth[other] > -inf:
+                worth[other] += _BESIDE
+                heappush(queue, (worth[other], other))
 
 
 def in_window(passage: Passage, request: RecallRequest) -> bool:
