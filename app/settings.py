@@ -191,6 +191,12 @@ class Settings:
         'What makes vectors of texts: "starter", a sentence-transformers folder or its hub id. After a change every '
         "stored passage is embedded anew, while search goes by words (docs/memory.md).",
     )
+    image_embedder: str = _option(
+        "off",
+        TEXT,
+        'Finds pictures by what they show: "off", the folder of a CLIP-style sentence-transformers model, or its hub '
+        "id (docs/memory.md).",
+    )
     ocr_languages: str = _option(
         "eng",
         matching(

@@ -12,7 +12,7 @@ from app.host.host import Host
 from app.host.process import ChildExit
 from app.host.stream import HostError
 from app.ids import ChatId
-from app.models.embedders import resolve_embedder
+from app.models.embedders import resolve_embedder, resolve_image_embedder
 from app.models.errors import ModelError
 from app.models.fetch import FetchPhase, FetchProgress
 from app.models.resolve import ShippedModel, choose, resolve
@@ -94,7 +94,13 @@ class Startup:
             name = self._settings.embedder
             path = await resolve_embedder(name, self._paths.models, lambda p: self._fetching(Part.MEMORY, p))
             self._tell(ModelState(Part.MEMORY, ModelPhase.LOADING, "opening the memory"))
-            options = wire.MemoryOptions(str(self._paths.memory), str(path), self._settings.ocr_languages)
+            pictures = await resolve_image_embedder(self._settings.image_embedder, self._paths.models)
+            options = wire.MemoryOptions(
+                str(self._paths.memory),
+                str(path),
+                self._settings.ocr_languages,
+                "" if pictures is None else str(pictures),
+            )
             ready = await self.host.start_memory(options, lambda p: self._loading(Part.MEMORY, "indexing anew", p))
         except (ModelError, HostError) as error:
             self._failed(Part.MEMORY, str(error))

@@ -71,7 +71,7 @@ def passages(db: PassageDb) -> Iterator[list[Passage]]:
 def sizes(folder: Path) -> list[Size]:
     """What the memory's folder takes on disk: the text with its lexical index, and the vectors."""
     text = [file for file in folder.glob("passages.db*") if file.is_file()]
-    vectors = [file for file in (folder / "vectors").rglob("*") if file.is_file()]
+    vectors = [file for part in ("vectors", "pictures") for file in (folder / part).rglob("*") if file.is_file()]
     return [
         Size("text and words", sum(file.stat().st_size for file in text)),
         Size("vectors", sum(file.stat().st_size for file in vectors)),

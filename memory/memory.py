@@ -20,6 +20,7 @@ from memory.ingest.parts import AT_ONCE
 from memory.ingest.readers import read_file
 from memory.ingest.sniff import check
 from memory.passages import NewPassage
+from memory.picture_model import THUMBNAIL, PictureModel
 from memory.places import under
 from memory.recall.cite import cite
 from memory.recall.rank import rank
@@ -80,13 +81,15 @@ class Memory:
         on_progress: OnProgress | None = None,
         threads: int = 2,
         read: Reader = read_file,
+        image_embedder: Path | None = None,
     ) -> Memory:
         """Open or create the memory in `folder`. Returns at once: model and vectors are loaded in the
         background.
 
         Raises MemoryLockedError when another process owns the folder, RecallError when the embedder or the
         stored text cannot be read. `on_progress` hears how far re-indexing is ("embed"), from another thread.
-        `read` takes files apart: here, or in a process of its own.
+        `read` takes files apart: here, or in a process of its own. With an `image_embedder` pictures are found by what
+        they show as well.
         """
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,7 +106,8 @@ class Memory:
             ) from error
         try:
             model = Embedder(embedder, threads)
-            return cls(folder, Store(folder, model, on_progress), model, lock, ocr_languages, read)
+            pictures = PictureModel(image_embedder) if image_embedder is not None else None
+            return cls(folder, Store(folder, model, on_progress, pictures), model, lock, ocr_languages, read)
         except BaseException:
             lock.release()
             raise
@@ -132,15 +136,18 @@ class Memory:
         source = Source(_content_id(path), SourceKind.DOCUMENT, name, origin)
         known = next((row for row in self._store.passages.documents() if row.source.id == source.id), None)
         left = unread.pages(self._store.passages, source.id)
+        job = self._job(path, name, on_progress, cancelled, password, left)
         if known is not None and not left:
+            self._see(job, known)
             self._store.put(source, known.added, (), known.kind, known.pages)
             replaced = self._forget_at(origin, source.id)
             return IngestReport(source, known.kind, known.pages, known.passages, already_known=True, replaced=replaced)
-        job = Job(path, name, self._ocr_languages, on_progress, cancelled, password, left)
         extract = self._read(job) if known is None else self._read_on(job, known)
         passages = self._document_passages(job, source, extract)
         job.step("store", 0, len(passages))
         self._store.put(source, time.time(), passages, extract.format, extract.pages, extract.left)
+        if self._store.pictures is not None and extract.thumbnail and passages:
+            self._store.pictures.keep(passages[0].passage, extract.thumbnail)
         try:
             self._index_document(job, [item.passage.id for item in passages])
         except IngestCancelledError:
@@ -163,6 +170,27 @@ class Memory:
             replaced=replaced,
             left=len(extract.left),
         )
+
+    def _job(
+        self,
+        path: Path,
+        name: str,
+        on_progress: OnProgress,
+        cancelled: Callable[[], bool],
+        password: str,
+        pages: tuple[int, ...],
+    ) -> Job:
+        side = THUMBNAIL if self._store.pictures is not None else 0
+        return Job(path, name, self._ocr_languages, on_progress, cancelled, password, pages, side)
+
+    def _see(self, job: Job, known: DocumentRow) -> None:
+        """A picture that was read before there was an image embedder gets its copy now."""
+        pictures = self._store.pictures
+        if pictures is None or known.kind != Format.IMAGE or pictures.has(known.source.id):
+            return
+        first = self._store.passages.first(known.source.id, 1)
+        if first and (image := self._read(job).thumbnail):
+            pictures.keep(first[0], image)
 
     def _read_on(self, job: Job, known: DocumentRow) -> Extract:
         """The next pages of a document that was not read to its end. Where they take the reader down they are left out:
@@ -315,7 +343,7 @@ class Memory:
             passages=passages.count(),
             unindexed=self._store.unindexed(),
             embedder=self._embedder.name,
-            problem=self._store.problem,
+            problem=self._store.problem or (self._store.pictures.problem if self._store.pictures is not None else ""),
         )
 
     def sources(self) -> list[inventory.SourceRow]:

@@ -51,6 +51,12 @@ CREATE INDEX passages_by_parent ON passages(parent) WHERE parent IS NOT NULL;
 
 CREATE INDEX passages_of_digests ON passages(time) WHERE role = 'digest';
 
+-- Small copies of pictures, where an image embedder is in use: its vectors are made from them.
+CREATE TABLE pictures (
+    passage  TEXT PRIMARY KEY REFERENCES passages(id) ON DELETE CASCADE,
+    image    BLOB NOT NULL
+) STRICT;
+
 -- Which messages a digest (a passage with that role) sums up, in order, and who wrote it.
 CREATE TABLE digests (
     passage  TEXT PRIMARY KEY REFERENCES passages(id) ON DELETE CASCADE,

@@ -14,6 +14,8 @@ from typing import TypeVar
 from memory.embed import Embedder, Vectors
 from memory.filter import Filter
 from memory.passages import Indexed, NewPassage, PassageDb
+from memory.picture_model import PictureModel
+from memory.pictures import Pictures
 from memory.types import OnProgress, Passage, PassageId, Progress, RecallError, Source, SourceId, SourceKind
 from memory.vectors import Near, VectorIndex
 
@@ -28,9 +30,16 @@ only."""
 class Store:
     """Passages with both indexes. Writers hold a lock for one batch at most; searches hold none of them."""
 
-    def __init__(self, folder: Path, embedder: Embedder, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        embedder: Embedder,
+        on_progress: OnProgress | None,
+        picture_model: PictureModel | None = None,
+    ) -> None:
         """Open the text at once; the vectors are opened, compared and completed in the background."""
         self.passages = PassageDb(folder / "passages.db")
+        self.pictures = Pictures(self.passages, folder / "pictures", picture_model) if picture_model else None
         self._folder = folder / "vectors"
         self._embedder = embedder
         self._on_progress = on_progress
@@ -43,6 +52,8 @@ class Store:
         """Why there are no vectors, as one sentence; empty while all is well."""
         self._worker = threading.Thread(target=self._prepare, name="memory-index", daemon=True)
         self._worker.start()
+        if self.pictures is not None:
+            self.pictures.begin(self._opened)
 
     # --- keeping Chroma equal to the text -------------------------------------------------------------------
 
@@ -162,6 +173,8 @@ class Store:
                 self.passages.drop_source(source)
             if self._vectors is not None:
                 self._vectors.delete(gone)
+            if self.pictures is not None:
+                self.pictures.forget(gone)
             if self.passages.is_unscrubbed():
                 self.passages.scrub()
         return len(gone)
@@ -218,6 +231,8 @@ class Store:
         several seconds) is not waited for: nothing was opened with it."""
         with self._opening:
             self._closing.set()
+        if self.pictures is not None:
+            self.pictures.close()
         if self._vectors is not None:
             self._worker.join()
         with self._writing:

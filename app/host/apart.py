@@ -47,6 +47,7 @@ class ReadRequest:
     ocr_languages: str
     password: str
     pages: tuple[int, ...]
+    thumbnail: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class ApartReader:
         decoder = FrameDecoder()
         heard = time.monotonic()
         try:
-            request = ReadRequest(job.path, job.name, job.ocr_languages, job.password, job.pages)
+            request = ReadRequest(job.path, job.name, job.ocr_languages, job.password, job.pages, job.thumbnail)
             _write(child.to, encode(Call(call, request)))
             while True:
                 ready, _, _ = select.select([child.out], [], [], _LOOK_SECONDS)

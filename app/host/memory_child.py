@@ -70,6 +70,7 @@ class MemoryChild:
                 options.ocr_languages,
                 lambda progress: context.push(wire.LoadProgress(progress.done, progress.total)),
                 read=self._reader,
+                image_embedder=Path(options.image_embedder) if options.image_embedder else None,
             )
         finally:
             self._opened.set()

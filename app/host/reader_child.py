@@ -28,6 +28,7 @@ def read(request: ReadRequest, context: Context) -> Extract:
             context.cancelled,
             request.password,
             request.pages,
+            request.thumbnail,
         )
     )
 

@@ -1,7 +1,6 @@
 """What passes between the UI process and its two children: plain frozen dataclasses, standard library only.
 
-The children translate these to and from the engine's and the memory's own types, so that the UI process
-never imports either of them.
+The children translate these to and from their own types, so that the UI process never imports either of them.
 """
 
 from __future__ import annotations
@@ -240,11 +239,12 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """What the memory child opens."""
+    """What the memory child opens; `image_embedder` is empty where no model says what pictures show."""
 
     folder: str
     embedder: str
     ocr_languages: str
+    image_embedder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

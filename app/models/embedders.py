@@ -12,6 +12,7 @@ from app.models.hub import fetch_from_hub
 from app.models.manifest import embedder
 
 SUPPORTED = '"starter", the folder of a sentence-transformers model, or its Hugging Face id'
+SUPPORTED_FOR_PICTURES = '"off", the folder of a CLIP-style sentence-transformers model, or its Hugging Face id'
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -28,6 +29,21 @@ async def resolve_embedder(name: str, models_folder: Path, on_progress: OnProgre
     if not name.startswith(("/", "./", "../", "~")) and _HUB_ID.fullmatch(name):
         return await fetch_from_hub(name, models_folder)
     raise ModelError(f"There is no embedder {name!r} here; give {SUPPORTED}.")
+
+
+async def resolve_image_embedder(name: str, models_folder: Path) -> Path | None:
+    """The folder of the model that says what pictures show; None where `name` is "off".
+
+    Raises ModelError (one sentence). The network is used only for a model that is not here.
+    """
+    if name == "off":
+        return None
+    folder = await asyncio.to_thread(_folder, name)
+    if folder is not None:
+        return folder
+    if not name.startswith(("/", "./", "../", "~")) and _HUB_ID.fullmatch(name):
+        return await fetch_from_hub(name, models_folder)
+    raise ModelError(f"There is no image embedder {name!r} here; give {SUPPORTED_FOR_PICTURES}.")
 
 
 def _folder(name: str) -> Path | None:

@@ -41,6 +41,8 @@ class Job:
     """What opens the file when it is encrypted; it is kept nowhere."""
     pages: tuple[int, ...] = ()
     """Only these, which an earlier reading left; all when empty."""
+    thumbnail: int = 0
+    """Longer side, in pixels, of the small copy that is wanted of a picture; 0: none is."""
 
     def step(self, phase: str, done: int, total: int) -> None:
         """Report progress. Raises IngestCancelledError when the person has stopped this file."""
@@ -60,6 +62,8 @@ class Extract:
     layout: Layout = Layout.PLAIN
     left: tuple[int, ...] = ()
     """Pages that are still to be read (see Job.pages): OCR takes seconds for each."""
+    thumbnail: bytes = field(default=b"", repr=False)
+    """A small copy of a picture, as JPEG, where it was wanted."""
 
     @property
     def confidence(self) -> float | None:

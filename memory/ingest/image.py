@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memory.chunking import Section
 from memory.ingest.extract import Extract, Format, Job
 from memory.ingest.ocr import read_picture
 from memory.ingest.parts import PageText, read_part
@@ -41,6 +43,7 @@ def read(job: Job) -> Extract:
             frames = getattr(picture, "n_frames", 1) if picture.format == "TIFF" else 1
             total = min(frames, _MAX_FRAMES)
             frame = _Frames(job, picture, total)
+            small = _thumbnail(picture, job.thumbnail) if job.thumbnail and not job.pages else b""
             part = read_part(job, job.pages or range(1, total + 1), total, frame.begin)
     except Image.DecompressionBombError as error:
         raise UnsupportedFileError(
@@ -49,6 +52,9 @@ def read(job: Job) -> Extract:
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DamagedFileError(f"{job.name} is a damaged picture ({error}): save it again.") from error
     found = part.sections if total > 1 else [replace(section, page=None) for section in part.sections]
+    if small and not (found and found[0].page in (None, 1)):
+        # What it shows may be all there is: it is found by that, and by its name.
+        found.insert(0, Section(f"Picture: {job.name}", page=1 if total > 1 else None))
     if not found and not part.left and not job.pages:
         raise NoTextError(f"No text was found in {job.name}: only pictures of text can be read.")
     unread = part.warnings
@@ -56,7 +62,9 @@ def read(job: Job) -> Extract:
         unread.append(f"Only the first {total} of {frames} pages of {job.name} were read.")
     if frame.scaled:
         unread.append(f"{job.name} was scaled down to {_READ_PIXELS // 1_000_000} megapixels: small print may be lost.")
-    return Extract(Format.IMAGE, tuple(found), total if total > 1 else None, tuple(unread), left=part.left)
+    return Extract(
+        Format.IMAGE, tuple(found), total if total > 1 else None, tuple(unread), left=part.left, thumbnail=small
+    )
 
 
 class _Frames:
@@ -80,12 +88,26 @@ class _Frames:
         try:
             seen = read_picture(upright, self._job.ocr_languages)
         except OcrError as error:
-            if self._total == 1:
+            if self._total == 1 and not self._job.thumbnail:
                 raise
             return PageText("", None, f"{name} was not read. {error}")
         if self._total > 1 and not seen.text.strip():
             return PageText("", None, f"{name} has no readable text.")
         return PageText(seen.text, seen.confidence, doubt(name, seen))
+
+
+def _thumbnail(picture: Image, side: int) -> bytes:
+    """A small copy as JPEG, upright, on white."""
+    from PIL import Image, ImageOps
+
+    small = picture.copy()
+    small.thumbnail((side, side))
+    upright = ImageOps.exif_transpose(small).convert("RGBA")
+    out = io.BytesIO()
+    Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright).convert("RGB").save(
+        out, "JPEG", quality=90
+    )
+    return out.getvalue()
 
 
 def prepare(picture: Image) -> Image:
