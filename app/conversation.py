@@ -120,6 +120,7 @@ class Conversation:
             budget_tokens=min(options.recall_tokens, wire.most_recalled(prepared.ring_tokens)),
             tokenizer_file=options.tokenizer_file,
             bases=tuple(path for base in bases for path in base.paths),
+            asked=question.created,
         )
         recalled = await self.wait(self._host.recall(request))
         if recalled is None:

@@ -1,4 +1,5 @@
-"""What is indexed for a passage beside its words: its date (chats), or its title and heading (documents).
+"""What is indexed for a passage beside its words: its date and the dates that it speaks of (chats), or its title and
+heading (documents).
 
 The turns around a chat's passage are not copied into its key: search reads them when it ranks (recall/window.py), so a
 turn is found by what was said after it as well, and forgetting one leaves nothing of it with its neighbours.
@@ -6,9 +7,9 @@ turn is found by what was said after it as well, and forgetting one leaves nothi
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
+from memory.period import dated
 from memory.types import SourceKind
 
 
@@ -26,7 +27,7 @@ class Context:
         """Everything but the text itself, for the index's second column."""
         if self.kind is not SourceKind.CHAT:
             return f"{self.title} {self.heading}".strip()
-        return time.strftime("%A %d %B %Y", time.localtime(self.time))
+        return dated(self.text, self.time)
 
     def key(self) -> str:
         """The text to embed."""

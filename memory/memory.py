@@ -285,7 +285,7 @@ class Memory:
         if not query.strip():
             return []
         within = Filter(kind=kind, without=web.expired(self._store.passages, time.time()))
-        found = search(self._store, query_of(query, self._reads_unspaced), within, max(60, 4 * limit))
+        found = search(self._store, query_of(query, self._reads_unspaced, time.time()), within, max(60, 4 * limit))
         request = RecallRequest("", SourceId(""))
         best = rank(found, request, limit, cap_sources=False)
         return [Hit(c.passage, round(c.score, 4), round(c.dense, 4), round(c.lexical, 4)) for c in best]

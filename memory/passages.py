@@ -20,7 +20,7 @@ from memory.places import leave
 from memory.types import DocumentRow, Passage, PassageId, RecallError, Source, SourceId, SourceKind
 from memory.words import tokens
 
-_VERSION = 8
+_VERSION = 9
 _IN = "IN (SELECT value FROM json_each(?))"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -148,6 +149,8 @@ class RecallRequest:
     """What the person asked before in this chat, oldest first; when empty, the questions of `path` that the memory
     holds already."""
     budget_tokens: int = 600
+    asked: float = field(default_factory=time.time)
+    """Unix seconds at which it was asked: what "yesterday" is seen from."""
     expired: frozenset[SourceId] = frozenset()
     """Sources whose day is over: as if they were not there."""
     documents: frozenset[SourceId] | None = None

@@ -117,6 +117,7 @@ class MemoryChild:
                 chat_documents=tuple(types.SourceId(d) for d in request.chat_documents),
                 earlier=tuple(request.earlier),
                 budget_tokens=request.budget_tokens,
+                asked=request.asked,
                 documents=memory.documents_under(request.bases).union(here) if request.bases else None,
             ),
             token_counter(request.tokenizer_file),

@@ -5,9 +5,9 @@ The children translate these to and from their own types, so that the UI process
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from time import localtime, strftime
+from time import localtime, strftime, time
 
 from app.host.sampling import FinishReason, Sampling
 from app.ids import ChatId, DocumentId, MessageId
@@ -322,6 +322,7 @@ class RecallRequest:
     budget_tokens: int
     tokenizer_file: str
     bases: tuple[str, ...] = ()  # absolute paths that hold all documents to search, but for those of this chat
+    asked: float = field(default_factory=time)  # Unix seconds: what "yesterday" is seen from
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from memory.period import period
 from memory.recall import phrases
 from memory.recall.followup import leans_back, search_query
 from memory.recall.talks import asks_for_talks
@@ -52,6 +53,7 @@ def decide(request: RecallRequest, known: Known) -> Decision:
     return _completed(
         _about_files(request, known, question)
         or _needs_nothing(question)
+        or _about_a_time(request, question)
         or _about_the_past(request, known, question)
         or _speculative(known, question),
         known,
@@ -145,6 +147,19 @@ def _about_the_past(request: RecallRequest, known: Known, question: str) -> Deci
     ):
         return Decision(Scope.EVERYTHING, "the question is about your own affairs", question, must=True)
     return None
+
+
+def _about_a_time(request: RecallRequest, question: str) -> Decision | None:
+    """What happened, or is planned, in days that are named, these not being today: "what happened on 7 May?". These
+    days are all there is to look for."""
+    named = period(question, request.asked)
+    if named is None or named.first <= request.asked < named.end or not phrases.ASKING.search(question):
+        return None
+    rest = question.replace(named.words, " ")
+    if not all(term in phrases.HAPPENING for term in content_terms(phrases.HAPPENING_CHINESE.sub(" ", rest))):
+        return None
+    must = bool(phrases.MEMORY_WORDS.search(question))
+    return Decision(Scope.EVERYTHING, "the question asks about a time", named.words, must=must, own=True)
 
 
 def is_generic(question: str) -> bool:

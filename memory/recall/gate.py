@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from memory.period import Period
 from memory.recall.search import DENSE_WEIGHT, Candidate, Query
 from memory.store import Store
 from memory.types import Passage
@@ -33,26 +34,39 @@ class Gate:
 
     def __init__(self, store: Store, query: Query, own: bool) -> None:
         self._own = own
-        self._weights = _weights(store, content_terms(query.text))
-        self._total = sum(self._weights.values())
+        self._when = query.when if own else None
+        text = query.text if self._when is None else query.text.replace(self._when.words, " ")
+        self._weights = _weights(store, content_terms(text))
+        self._when_worth = _rarity_of(store, self._when) if self._when is not None else 0.0
+        self._total = sum(self._weights.values()) + self._when_worth
         self._read = min(1.0, query.dense_weight / DENSE_WEIGHT)
-
-    @property
-    def has_content(self) -> bool:
-        """Whether the question holds any word that could be looked for; "how are you?" does not."""
-        return bool(self._weights)
 
     def nearness(self, candidate: Candidate) -> float:
         """How near a passage is, about 0 to 1.7: its cosine, the share of the question's weight of words that it
         holds, and a little more when one of them is a name there."""
         held = self._weights.keys() & set(tokens(candidate.passage.text))
-        coverage = sum(self._weights[term] for term in held) / self._total if self._total else 0.0
+        found = sum(self._weights[term] for term in held) + self._when_worth * self._is_of_then(candidate)
+        coverage = found / self._total if self._total else 0.0
         if len(self._weights) == 1 and not self._own:
             coverage = 0.0  # One shared word of a one-word question is chance.
         by_meaning = candidate.cosine + _COVERAGE_WORTH * coverage
         by_words = _WORDS_ONLY + coverage if coverage else 0.0
         named = _NAME_WORTH if held & _names(candidate.passage) else 0.0
         return self._read * by_meaning + (1.0 - self._read) * by_words + named
+
+    def _is_of_then(self, candidate: Candidate) -> bool:
+        """Whether it was said in the days that the question names, speaks of them, or holds their date as written."""
+        if self._when is None:
+            return False
+        literal = set(content_terms(self._when.words)) if self._when.is_literal else set()
+        return candidate.timely or (bool(literal) and literal <= set(tokens(candidate.passage.text)))
+
+
+def _rarity_of(store: Store, when: Period) -> float:
+    """What the time counts in a question that names one: as a word would that stands in as many passages."""
+    count = store.passages.count()
+    df = min(count, sum(store.passages.frequencies(when.marks).values()))
+    return math.log(1.0 + (count - df + 0.5) / (df + 0.5))
 
 
 def _names(passage: Passage) -> set[str]:

@@ -144,3 +144,12 @@ GENERIC_TERMS = frozenset(
 GENERIC_CHINESE = re.compile(
     r"总结|概括|摘要|介绍|说明|描述|解释|内容|文件|文档|附件|图片|截图|照片|主要|一下|什么|请|帮我|给我|看看|关于|讲|说|写|的|了|是|里|有|吗|呢|这|那|个|份|张|它|都"
 )
+HAPPENING = frozenset(
+    query_terms(
+        """happen happened happening going went go plan plans planned schedule scheduled calendar busy free up doing
+        done there anything something everything know remember day days events passiert geplant los""",
+        limit=100,
+    )
+)
+HAPPENING_CHINESE = re.compile(r"发生|安排|计划|事情|事|情况|做|过")
+"""How one asks what was or will be in some days, whatever it is."""

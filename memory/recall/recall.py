@@ -49,7 +49,7 @@ class Recaller:
         if decision.scope is Scope.NOTHING:
             return Recall(decision, seconds=time.perf_counter() - began)
         limit = passages_for(request.budget_tokens)
-        query = query_of(decision.query, self._reads_unspaced)
+        query = query_of(decision.query, self._reads_unspaced, request.asked)
         found = self._find(decision, query, request, limit)
         if not found.ranked and not found.in_window and decision.scope in (Scope.CHAT, Scope.CHATS):
             wider = Scope.CHATS if decision.scope is Scope.CHAT else Scope.EVERYTHING
@@ -85,7 +85,7 @@ class Recaller:
 
     def _find(self, decision: Decision, query: Query, request: RecallRequest, limit: int) -> _Found:
         if decision.scope is Scope.TALKS:
-            passages = talks(self._store.passages, decision.query, request.path, time.time(), limit)
+            passages = talks(self._store.passages, decision.query, request.path, request.asked, limit)
             return _not_in_window([_plain(passage) for passage in passages], request)
         if decision.scope is Scope.FILE and not decision.query:
             return _not_in_window(self._first_passages(decision, limit), request)
@@ -96,7 +96,7 @@ class Recaller:
         question = request.question.strip()
         if decision.query.startswith(f"{question}\n") and len(content_terms(question)) > 1:
             # What a follow-up was given besides may drown a question that stood on its own after all.
-            alone = query_of(question, self._reads_unspaced)
+            alone = query_of(question, self._reads_unspaced, request.asked)
             judged = _nearer(judged, self._judged(decision, alone, request))
         candidates = [one.candidate for one in judged if one.passes]
         ranked = rank(candidates, request, limit, cap_sources=decision.scope is not Scope.FILE)

@@ -14,10 +14,11 @@ import numpy as np
 from memory.embed import Vectors
 from memory.filter import Filter
 from memory.passages import Indexed
-from memory.recall.cues import MOST, Cues
+from memory.period import Period, period
+from memory.recall.cues import MOST, TIMELY, Cues
 from memory.recall.window import REACH, Pool, Scores
 from memory.store import Store
-from memory.types import Passage
+from memory.types import Passage, SourceKind
 from memory.words import content_terms, joins, query_terms, unspaced_share
 
 DEPTH = 60
@@ -40,17 +41,20 @@ _LONG_QUERY = 600
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question ready for both legs. `dense_weight` is 0 where the embedder cannot read the script."""
+    """A question ready for both legs. `dense_weight` is 0 where the embedder cannot read the script; `when` are the
+    days that it names."""
 
     text: str
     terms: tuple[str, ...]
     dense_weight: float
+    when: Period | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A passage found. `cosine` and `coverage` (share of the query's weight of words that it holds) are
-    absolute; `dense`, `lexical` and `score` are relative to this search, 0..1."""
+    absolute; `dense`, `lexical` and `score` are relative to this search, 0..1. `timely`: said in the days that the
+    question names, or speaking of them."""
 
     passage: Passage
     cosine: float
@@ -58,14 +62,23 @@ class Candidate:
     dense: float
     lexical: float
     score: float
+    timely: bool = False
 
 
-def query_of(text: str, embedder_reads_unspaced: bool) -> Query:
-    """Analyse a question: its terms, and how much the dense leg may say about it."""
+def query_of(text: str, embedder_reads_unspaced: bool, asked: float) -> Query:
+    """Analyse a question asked at `asked` (Unix seconds): its terms with the marks of the days that it names, and how
+    much the dense leg may say about it."""
     share = 0.0 if embedder_reads_unspaced else unspaced_share(text)
     weight = 0.0 if share > 0.5 else DENSE_WEIGHT * (1.0 - share)
     short = text if len(text) <= _LONG_QUERY else f"{text[: _LONG_QUERY // 2]}\n{text[-_LONG_QUERY // 2 :]}"
-    return Query(short, tuple(query_terms(short)), weight)
+    when = period(short, asked)
+    return Query(short, tuple(query_terms(short) if when is None else _dated_terms(short, when)), weight, when)
+
+
+def _dated_terms(text: str, when: Period) -> list[str]:
+    """The words of "last Tuesday" stand in what was said on any day: the marks of the day are looked for instead."""
+    terms = query_terms(text if when.is_literal else text.replace(when.words, " "))
+    return list(dict.fromkeys((*terms, *when.marks)))
 
 
 def search(store: Store, query: Query, within: Filter, depth: int = DEPTH) -> list[Candidate]:
@@ -92,15 +105,20 @@ def search(store: Store, query: Query, within: Filter, depth: int = DEPTH) -> li
     weights = {term: rarity[term] for term in content_terms(query.text) if term in rarity} or rarity
     standing = {(passage.source.id, passage.ordinal): passage for passage in passages.values()}
     looked_for = Cues(query.text)
+    most = MOST + (TIMELY if query.when is not None else 0.0)
+    marks = frozenset(query.when.marks if query.when is not None else ())
     found: list[Candidate] = []
     for number in best:
         row = pool.rows[number]
         passage = passages.get(row.id)
         if passage is not None and within.admits(passage):
             before = standing.get((passage.source.id, passage.ordinal - 1))
-            score = (float(fused[number]) + looked_for.worth(passage, before)) / (1.0 + _SITTING + MOST)
+            timely = passage.source.kind is SourceKind.CHAT and not marks.isdisjoint(row.context.split())
+            worth = looked_for.worth(passage, before) + (TIMELY if timely else 0.0)
+            score = (float(fused[number]) + worth) / (1.0 + _SITTING + most)
             cosine, coverage = max(0.0, float(alone[number])), _coverage(row, weights)
-            found.append(Candidate(passage, cosine, coverage, float(dense[number]), float(lexical[number]), score))
+            legs = float(dense[number]), float(lexical[number])
+            found.append(Candidate(passage, cosine, coverage, *legs, score, timely))
     found = _with_pictures(found, store, query, within)
     return sorted(found, key=lambda candidate: (-candidate.score, -candidate.passage.time, candidate.passage.ordinal))
 

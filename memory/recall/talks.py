@@ -10,7 +10,7 @@ from itertools import zip_longest
 from memory.digest import between
 from memory.passage_rows import COLUMNS, FROM, to_passage
 from memory.passages import PassageDb
-from memory.recall.period import Period, period
+from memory.period import period
 from memory.types import Passage
 from memory.words import content_terms, query_terms
 
@@ -65,8 +65,9 @@ def talks(db: PassageDb, question: str, path: Sequence[str], now: float, limit: 
     """At most `limit` passages of what was talked about in the period that the question names, or ever; of this chat's
     `path` only where it says so. The first of every chat come before the others of any, digests before single turns,
     newer before older; returned oldest first."""
-    named = period(question, now) or Period(0.0, now + 1.0, "")
-    found = [*between(db, named.first, named.end), *_unsummed(db, named)]
+    named = period(question, now)
+    days = (named.first, named.end) if named is not None else (0.0, now + 1.0)
+    found = [*between(db, *days), *_unsummed(db, *days)]
     if _OPEN.search(question):
         here = set(path)
         found = [passage for passage in found if passage.place.message in here]
@@ -78,13 +79,13 @@ def talks(db: PassageDb, question: str, path: Sequence[str], now: float, limit: 
     return sorted(in_turn[:limit], key=lambda passage: passage.time)
 
 
-def _unsummed(db: PassageDb, named: Period) -> list[Passage]:
+def _unsummed(db: PassageDb, first: float, end: float) -> list[Passage]:
     """What the person said in turns without a digest: the newest few of each chat."""
     rows = db.rows(
         f"SELECT {COLUMNS} {FROM} WHERE p.time >= ? AND p.time < ? AND p.role = 'user' AND p.message NOT IN "
         "(SELECT message FROM digested) ORDER BY p.time DESC LIMIT 400",
-        named.first,
-        named.end,
+        first,
+        end,
     )
     counts: dict[str, int] = {}
     found = []
