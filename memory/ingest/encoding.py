@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from memory.ingest.latin import code_page, is_latin
 from memory.types import UnsupportedFileError
 
 _SAMPLE = 256 * 1024
@@ -15,6 +16,9 @@ _AROUND = 64
 """ASCII bytes to each side of others that are judged with them: the words they stand in."""
 _MOST_STRAYS = 100_000
 _AS_GOOD = 0.1
+_KANA = 0.25
+"""Share of hiragana among what is not ASCII; in Japanese about half."""
+_SHIFT_JIS = ("cp932", "shift_jis", "shift_jis_2004", "shift_jisx0213")
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -103,15 +107,39 @@ def _judged(data: bytes) -> bytes:
 def _guess(sample: bytes, name: str) -> str:
     from charset_normalizer import from_bytes
 
+    if (japanese := _japanese(sample)) is not None:
+        return japanese
     matches = from_bytes(sample)
     best = matches.best()
+    if best is not None and _half_width(str(best)):
+        matches = from_bytes(sample, cp_exclusion=list(_SHIFT_JIS))
+        best = matches.best()
     control = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
     if best is None or control > 0.02 * len(sample):
         raise _binary(name)
-    # Western texts fit several code pages about equally well (French: cp1257 by 0.09): the commonest of them is meant.
+    # Texts in Latin letters fit several code pages about equally well: their language knows better.
+    if is_latin(str(best)) and (page := code_page(sample)) is not None:
+        return page
+    # Else the commonest is meant.
     western = (match for match in matches if match.encoding == "cp1252")
     same = any(match.chaos <= best.chaos and match.coherence >= best.coherence - _AS_GOOD for match in western)
     return "cp1252" if same else best.encoding
+
+
+def _japanese(sample: bytes) -> str | None:
+    """The Japanese encoding in which a good part of the bytes is hiragana: no other language's bytes are."""
+    for encoding in ("euc_jp", "cp932"):
+        text = sample.decode(encoding, errors="ignore")
+        beyond = [character for character in text if character > "\x7f"]
+        if sum("\u3041" <= character <= "\u309f" for character in beyond) > _KANA * len(beyond):
+            return encoding
+    return None
+
+
+def _half_width(text: str) -> bool:
+    """Whether most letters are half-width katakana: what Cyrillic looks like as Shift JIS, and nobody writes."""
+    letters = [character for character in text if character > "\x7f"]
+    return 2 * sum("\uff61" <= character <= "\uff9f" for character in letters) > len(letters)
 
 
 def _binary(name: str) -> UnsupportedFileError:

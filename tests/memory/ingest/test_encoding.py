@@ -31,6 +31,38 @@ def test_the_encoding_is_judged_by_what_is_not_ascii(encoding: str, before: str)
     assert decode(text.encode(encoding), "a.txt") == text
 
 
+_LANGUAGES = {
+    "Polish": ("Proszę przesłać fakturę do końca miesiąca. Dziękuję bardzo.", "cp1250 iso8859_2"),
+    "Polish pangram": ("Zażółć gęślą jaźń. Książka leży na półce obok okna.", "cp1250 iso8859_2"),
+    "Czech": ("Příliš žluťoučký kůň úpěl ďábelské ódy. Včera jsme šli k řece.", "cp1250 iso8859_2"),
+    "Hungarian": ("Árvíztűrő tükörfúrógép. Kérem, küldje el a számlát hónap végéig.", "cp1250 iso8859_2"),
+    "Romanian": ("Vă rog să trimiteţi factura până la sfârşitul lunii.", "cp1250 iso8859_2"),
+    "Turkish": ("Lütfen faturayı ay sonuna kadar gönderin. Dün akşam hava sıcaktı.", "cp1254"),
+    "French": ("Le garçon a mangé une pâtisserie à Noël, où il faisait très froid.", "cp1252"),
+    "Spanish": ("¿Dónde está el niño? Comió piña en la montaña mañana.", "cp1252"),
+    "Swedish": ("I går kväll gick vi till ån eftersom det var varmt.", "cp1252"),
+    "Russian": ("Пожалуйста, пришлите счёт до конца месяца. Было тепло.", "cp1251 koi8_r"),
+    "Ukrainian": ("Будь ласка, надішліть рахунок до кінця місяця.", "cp1251 koi8_u"),
+    "Greek": ("Παρακαλώ στείλτε το τιμολόγιο μέχρι το τέλος του μήνα.", "cp1253 iso8859_7"),
+    "Hebrew": ("אתמול בערב הלכנו לנהר כי היה חם. אנא שלחו את החשבונית עד סוף החודש.", "cp1255"),
+    "Arabic": ("يرجى إرسال الفاتورة قبل نهاية الشهر.", "cp1256"),
+    "Chinese": ("请在月底之前把发票寄给我们。昨天天气很暖和。", "gb18030 gbk"),
+    "traditional Chinese": ("請在月底之前把發票寄給我們。昨天天氣很暖和。", "big5"),
+    "Japanese": ("月末までに請求書を送ってください。昨日は暖かかったです。", "shift_jis euc_jp"),
+    "Korean": ("월말까지 청구서를 보내 주세요. 어제는 날씨가 따뜻했습니다.", "euc_kr cp949"),
+}
+
+
+@pytest.mark.parametrize("times", [1, 20])
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [(text, encoding) for text, encodings in _LANGUAGES.values() for encoding in encodings.split()],
+)
+def test_a_sentence_in_any_language_and_the_code_pages_it_is_written_in(text: str, encoding: str, times: int) -> None:
+    wanted = f"{text}\n" * times
+    assert decode(wanted.encode(encoding), "a.txt") == wanted
+
+
 @pytest.mark.parametrize("words", ["Grüße", "café", "naïve Straße"])
 def test_one_western_word_after_much_ascii(words: str) -> None:
     text = _ASCII + words
