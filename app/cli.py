@@ -45,7 +45,7 @@ def main_options(
     weights: Annotated[str | None, typer.Option(help="auto, full, int8 or int4: how the weights are held.")] = None,
     window: Annotated[int | None, typer.Option(help="The quota of a chat's window, in tokens.")] = None,
     kv_format: Annotated[
-        str | None, typer.Option(help="How full pages are kept: auto, int8, k8v4, int4 or tq3.")
+        str | None, typer.Option(help="How full pages are kept: auto, full, int8, k8v4, int4 or tq3.")
     ] = None,
     policy: Annotated[str | None, typer.Option(help=EXPLAINED)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,

@@ -104,8 +104,9 @@ class Settings:
     kv_format: KvFormat = _option(  # noqa: RUF009 - it returns a field
         KvFormat.AUTO,
         KV_FORMAT,
-        "How full pages are kept: auto is the model's own type; int8, k8v4, int4 and tq3 hold more tokens in the same "
-        "memory, each less exactly than the one before (docs/kv-formats.md).",
+        "How full pages are kept: auto in 16 bits a value (bfloat16 on a GPU, float16 on a CPU); full in the type that "
+        "the model runs in (float32 on a CPU); int8, k8v4, int4 and tq3 hold more tokens in the same memory, each less "
+        "exactly than the one before (docs/kv-formats.md).",
     )
     policy: Policy = _option(Policy.ROUND_ROBIN, POLICY, EXPLAINED)  # noqa: RUF009 - it returns a field
     sessions: int = _option(2, whole(1, 64), "Chats that keep a window at the same time.")

@@ -17,6 +17,7 @@ from torch import Tensor
 from engine.cache.pages import Pages
 from engine.model.config import Scoring
 from engine.model.decoder import Attend
+from engine.page_reader import PageReader
 from engine.session import Session, SlotRange
 from engine.types import Position
 from engine.window import Sight, WindowShape
@@ -109,28 +110,27 @@ class DecodeInPlace:
 
     def __init__(self, pages: Pages, rows: list[DecodeRow], scoring: Scoring) -> None:
         self._pages, self._rows, self._scoring = pages, rows, scoring
+        self._read = PageReader(pages)
 
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[sessions, kv_heads, head_dim]`; returns `[sessions, q_heads, head_dim]`."""
         k_slots, v_slots = self._pages.layer(layer)
         out = q_window.new_empty(q_window.shape)
         for index, row in enumerate(self._rows):
-            k_slots[:, row.slot] = k[index]
-            v_slots[:, row.slot] = v[index]
+            self._pages.store(layer, row.slot, k[index], v[index])
             out[index] = self._row(row, q_window[index], q_sink[index], k_slots, v_slots)
         return out
 
     def _row(self, row: DecodeRow, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         kv_heads, dim = k.shape[0], k.shape[2]
         window, sink = (q.view(kv_heads, -1, dim) for q in (q_window, q_sink))
-        runs = row.sinks + row.window
-        queries = [sink] * len(row.sinks) + [window] * len(row.window)
-        scores = [torch.bmm(q, k[:, r.first : r.end].mT) for r, q in zip(runs, queries, strict=True)]
-        weights = torch.softmax(scored(torch.cat(scores, dim=-1).float(), self._scoring), dim=-1).to(v.dtype)
-        parts = torch.split(weights, [r.end - r.first for r in runs], dim=-1)
-        mixed = torch.bmm(parts[0], v[:, runs[0].first : runs[0].end])
-        for part, r in zip(parts[1:], runs[1:], strict=True):
-            mixed.baddbmm_(part, v[:, r.first : r.end])
+        read = self._read
+        runs = [(part, sink) for part in read.parts(row.sinks)] + [(part, window) for part in read.parts(row.window)]
+        scores = [torch.bmm(q, read(k, r.first, r.end).mT) for r, q in runs]
+        weights = torch.softmax(scored(torch.cat(scores, dim=-1).float(), self._scoring), dim=-1).to(q_window.dtype)
+        mixed = torch.zeros_like(window)
+        for share, (r, _) in zip(torch.split(weights, [r.end - r.first for r, _ in runs], dim=-1), runs, strict=True):
+            mixed.baddbmm_(share, read(v, r.first, r.end))
         return mixed.view(-1, dim)
 
 
@@ -144,12 +144,13 @@ class PrefillInPlace:
     def __call__(self, layer: int, q_window: Tensor, q_sink: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k, v `[tokens, kv_heads, head_dim]`; returns `[tokens, q_heads, head_dim]`."""
         k_slots, v_slots = self._pages.layer(layer)
-        new_k, new_v = k.transpose(0, 1), v.transpose(0, 1)
-        keys = torch.cat([k_slots[:, r.first : r.end] for r in self._chunk.earlier] + [new_k], dim=1)
-        values = torch.cat([v_slots[:, r.first : r.end] for r in self._chunk.earlier] + [new_v], dim=1)
+        new_k, new_v = (self._pages.kept(new).transpose(0, 1) for new in (k, v))
+        keys, values = (
+            torch.cat([*(held[:, r.first : r.end].to(new.dtype) for r in self._chunk.earlier), new], dim=1)
+            for held, new in ((k_slots, new_k), (v_slots, new_v))
+        )
         out = attend_chunk(q_window, q_sink, keys, values, self._chunk.sink_count, self._hidden, self._scoring)
-        k_slots[:, self._slots] = new_k
-        v_slots[:, self._slots] = new_v
+        self._pages.store(layer, self._slots, new_k, new_v)
         return out
 
 

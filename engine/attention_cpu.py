@@ -8,6 +8,7 @@ from torch import Tensor
 from engine.attention import PrefillChunk
 from engine.cache.pages import Pages
 from engine.model.config import Scoring
+from kernels.cpu.page_rows import PAGE_TYPES
 from kernels.cpu.prefill_attention import DIMS, ChunkKeys, PrefillAttention, chunk_keys
 from kernels.cpu.ready import compiled
 from kernels.cpu.team import team
@@ -15,7 +16,7 @@ from kernels.cpu.team import team
 
 def prefills_by_kernel(pages: Pages, scoring: Scoring) -> bool:
     """Whether the kernel takes such pages and scores, and is there."""
-    takes = (pages.k.dtype, pages.k.device.type) == (torch.float32, "cpu") and pages.k.shape[-1] % DIMS == 0
+    takes = pages.k.device.type == "cpu" and pages.k.dtype in PAGE_TYPES and pages.k.shape[-1] % DIMS == 0
     return takes and scoring.cap is None and compiled()
 
 
@@ -33,9 +34,9 @@ class PrefillByKernel:
             kv_heads, dim = k.shape[1:]
             self._attend = PrefillAttention(kv_heads, q_window.shape[1] // kv_heads, dim, team())
         k_slots, v_slots = self._pages.layer(layer)
+        k, v = self._pages.kept(k), self._pages.kept(v)
         out = self._attend(q_window, q_sink, (k, v), (k_slots, v_slots), self._keys, self._scale)
-        k_slots[:, self._slots] = k.transpose(0, 1)
-        v_slots[:, self._slots] = v.transpose(0, 1)
+        self._pages.store(layer, self._slots, k.transpose(0, 1), v.transpose(0, 1))
         return out
 
 

@@ -18,6 +18,7 @@ from engine.attention import scored
 from engine.cache.pages import Pages
 from engine.model.config import LayerConfig, ModelConfig, Scoring
 from engine.model.rope import Rope, Rotation, rotate
+from engine.page_reader import AT_ONCE, PageReader
 from engine.session import Session, SlotRange
 from engine.types import Position
 from engine.window import full_pages, page_bounds
@@ -25,7 +26,8 @@ from engine.window import full_pages, page_bounds
 
 @dataclass(frozen=True, slots=True)
 class PageRun:
-    """Full pages of a ring that lie side by side in memory: slots [first, end), and how many of them."""
+    """Full pages of a ring that lie side by side in memory: slots [first, end), and how many of them, as many as are
+    read at once."""
 
     first: int
     end: int
@@ -115,9 +117,10 @@ def _by_place(session: Session, own: int) -> list[int]:
 def _runs(session: Session, numbers: list[int]) -> list[PageRun]:
     runs: list[PageRun] = []
     size = session.shape.page_size
+    most = max(1, AT_ONCE // size)
     for number in numbers:
         low = session.table[session.entry(number)] * size
-        if runs and runs[-1].end == low:
+        if runs and runs[-1].end == low and runs[-1].pages < most:
             runs[-1] = PageRun(runs[-1].first, low + size, runs[-1].pages + 1)
         else:
             runs.append(PageRun(low, low + size, 1))
@@ -129,7 +132,7 @@ class ScoredAttention:
 
     def __init__(self, pages: Pages, parts: list[ScoredPart], config: ModelConfig, ropes: list[Rope]) -> None:
         self._pages, self._parts, self._scoring = pages, parts, config.scoring
-        self._kinds = config.layer_kinds
+        self._kinds, self._read = config.layer_kinds, PageReader(pages)
         self._turns = [
             {kind: rope.turned_back(part.shifts) for kind, rope in zip(config.ropes, ropes, strict=True)}
             if any(part.shifts)
@@ -143,37 +146,40 @@ class ScoredAttention:
         kind, out, first = self._kinds[layer], q_window.new_empty(q_window.shape), 0
         for part, turns in zip(self._parts, self._turns, strict=True):
             end = first + len(part.slots)
-            k_slots[:, part.slots] = k[first:end].transpose(0, 1)
-            v_slots[:, part.slots] = v[first:end].transpose(0, 1)
+            self._pages.store(layer, part.slots, *(new[first:end].transpose(0, 1) for new in (k, v)))
             turn = None if kind.rope is None else turns.get(kind.rope)
-            out[first:end] = _attended(part, q_window[first:end], turn, kind, k_slots, v_slots, self._scoring)
+            out[first:end] = _attended(
+                part, q_window[first:end], turn, kind, k_slots, v_slots, self._scoring, self._read
+            )
             first = end
         return out
 
 
 def _attended(
-    part: ScoredPart, q: Tensor, turn: Rotation | None, kind: LayerConfig, k: Tensor, v: Tensor, scoring: Scoring
-) -> Tensor:
+    part: ScoredPart, q: Tensor, turn: Rotation | None, kind: LayerConfig, k: Tensor, v: Tensor, scoring: Scoring,
+    read: PageReader,
+) -> Tensor:  # fmt: skip
     kv_heads, tokens, dim = k.shape[0], q.shape[0], q.shape[2]
     each = q.expand(len(part.shifts), *q.shape)
     each = each if turn is None else rotate(each, turn)
     # A row for each token and query head: `[sinks and pages, kv_heads, rows, head_dim]`.
     rows = each.view(len(part.shifts), tokens, kv_heads, -1, dim).transpose(1, 2).flatten(2, 3)
     own = q.view(tokens, kv_heads, -1, dim).transpose(0, 1).flatten(1, 2)
-    products, at = [torch.bmm(rows[0], k[:, r.first : r.end].mT) for r in part.sinks], 1
+    sinks, own_runs = read.parts(part.sinks), read.parts(part.own)
+    products, at = [torch.bmm(rows[0], read(k, r.first, r.end).mT) for r in sinks], 1
     for run in part.runs:
-        products.append(_page_products(rows[at : at + run.pages], k[:, run.first : run.end]))
+        products.append(_page_products(rows[at : at + run.pages], read(k, run.first, run.end)))
         at += run.pages
-    products += [torch.bmm(own, k[:, r.first : r.end].mT) for r in part.own]
+    products += [torch.bmm(own, read(k, r.first, r.end).mT) for r in own_runs]
     scores = scored(torch.cat(products, dim=-1).float(), scoring)
     scores = scores.view(kv_heads, tokens, -1, scores.shape[-1])
     weights = torch.softmax(scores.masked_fill_(part.hidden[kind.window][:, None], float("-inf")), dim=-1)
     part.warm(weights)
-    ranges: list[SlotRange | PageRun] = [*part.sinks, *part.runs, *part.own]
-    shares = torch.split(weights.to(v.dtype).flatten(1, 2), [r.end - r.first for r in ranges], dim=-1)
-    mixed = torch.bmm(shares[0], v[:, ranges[0].first : ranges[0].end])
-    for share, r in zip(shares[1:], ranges[1:], strict=True):
-        mixed.baddbmm_(share, v[:, r.first : r.end])
+    ranges: list[SlotRange | PageRun] = [*sinks, *part.runs, *own_runs]
+    shares = torch.split(weights.to(q.dtype).flatten(1, 2), [r.end - r.first for r in ranges], dim=-1)
+    mixed = torch.zeros_like(own)
+    for share, r in zip(shares, ranges, strict=True):
+        mixed.baddbmm_(share, read(v, r.first, r.end))
     return mixed.view(kv_heads, tokens, -1, dim).transpose(0, 1).reshape(tokens, -1, dim)
 
 

@@ -37,10 +37,10 @@ class EngineConfig:
         for name, least in (("host_bytes", self.host_bytes), ("guess_tokens", self.guess_tokens)):
             if least < 0:
                 raise EngineError(f"{name} is {least}; it must be 0 (off) or more")
-        if self.policy is Policy.SCORED and self.kv_format is not KvFormat.AUTO:
+        if self.policy is Policy.SCORED and self.kv_format not in (KvFormat.AUTO, KvFormat.FULL):
             raise EngineError(
-                f"the policy scored keeps pages as computed and does not go with the page format {self.kv_format}: "
-                "choose auto, or the policy round-robin"
+                f"the policy scored keeps pages as they are and does not go with the page format {self.kv_format}: "
+                "choose auto or full, or the policy round-robin"
             )
         if self.quota_pages < MIN_RING_PAGES + 1:
             raise QuotaError(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.admission import Admission
 from engine.answer import Answer, Priority, drawn_at_once
+from engine.cache.formats.kv_format import page_type
 from engine.cache.kv_cache import KvCache
 from engine.cache.packed import pages_for
 from engine.chat import Chat
@@ -48,7 +49,7 @@ class Engine:
             sessions=config.sessions,
             quota_pages=config.quota_pages,
             page_size=config.page_size,
-            dtype=model.dtype,
+            dtype=page_type(config.kv_format, model.dtype, model.device),
             device=model.device,
         )
         self.cache = KvCache(

@@ -17,6 +17,7 @@ from engine.types import Position
 from engine.window import Sight
 from kernels.cpu.decode_attention import DIMS
 from kernels.cpu.decode_layers import MOST_LAYERS, MOST_TOKENS, DecodeLayers, LayerParts, SeenSlots
+from kernels.cpu.page_rows import PAGE_TYPES
 from kernels.cpu.prefill_layers import PrefillLayers
 from kernels.cpu.team import team
 
@@ -56,7 +57,8 @@ def fused_layers(decoder: Decoder, pages: Pages) -> FusedLayers | None:
     rope = config.layer_kinds[0].rope
     if (
         type(pages) is not Pages
-        or (pages.k.dtype, pages.k.device.type) != (torch.float32, "cpu")
+        or pages.k.device.type != "cpu"
+        or pages.k.dtype not in PAGE_TYPES
         or config.norms is not Norms.BEFORE
         or config.activation is not Activation.SILU
         or config.qk_norm is QkNorm.WIDTH

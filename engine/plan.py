@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from engine.cache.formats.kv_format import page_type
 from engine.cache.packed import pages_for
 from engine.config import EngineConfig
 from engine.model.load import OpenedModel
@@ -61,7 +62,7 @@ def plan(model: OpenedModel, config: EngineConfig) -> Plan:
         sessions=config.sessions,
         quota_pages=config.quota_pages,
         page_size=config.page_size,
-        dtype=keeper.dtype,
+        dtype=page_type(config.kv_format, keeper.dtype, keeper.device),
         device=torch.device("meta"),
     )
     return Plan(

@@ -18,7 +18,7 @@ from app.host.summaries import Summaries, finished
 from app.ids import ChatId, MessageId
 from app.paths import write_atomically
 from engine import events
-from engine.cache.formats.kv_format import KvFormat
+from engine.cache.formats.kv_format import KvFormat, page_type
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.linear import WeightForm
@@ -133,7 +133,9 @@ class EngineChild:
             family=model.config.family,
             parameters=weights.parameters,
             weights_bytes=weights.bytes,
-            kv_bytes_per_token=model.config.kv_bytes_per_token(kv_format, model.dtype.itemsize),
+            kv_bytes_per_token=model.config.kv_bytes_per_token(
+                kv_format, page_type(kv_format, model.dtype, model.device).itemsize
+            ),
             quota_tokens=config.quota_pages * config.page_size,
             pool_bytes=engine.pages.bytes,
             device=str(device),
@@ -293,9 +295,10 @@ class EngineChild:
 
 
 def _format_name(engine: Engine) -> str:
-    """How full pages are kept, for people: the page format, or the model's type where nothing is quantised."""
+    """How full pages are kept, for people: the page format, or the pages' type where nothing is quantised."""
     name = engine.config.kv_format
-    return str(engine.model.dtype).removeprefix("torch.") if name is KvFormat.AUTO else name.value
+    as_they_are = name in (KvFormat.AUTO, KvFormat.FULL)
+    return str(engine.pages.k.dtype).removeprefix("torch.") if as_they_are else name.value
 
 
 def sampling_params(sampling: Sampling) -> SamplingParams:

@@ -26,7 +26,7 @@ class FormatCost:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One model. `kv_bytes_per_token` is for 2-byte values (bf16); None where it has no KV cache or is unread.
+    """One model. `kv_bytes_per_token` is for the page format `auto`; None where it has no KV cache or is unread.
     `kv_formats` are the same bytes in each page format, `weights` what the weights take in each form."""
 
     name: str

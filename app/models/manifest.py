@@ -55,8 +55,7 @@ class Attention:
     head_size: int
 
     def kv_bytes_per_token(self, name: KvFormat = KvFormat.AUTO) -> int:
-        """Layers × KV heads × bytes of a key and a value of the head size in that page format; `auto` at 2 bytes a
-        value, as in bf16 and f16."""
+        """Layers × KV heads × bytes of a key and a value of the head size in that page format."""
         return self.layers * self.kv_heads * name.bytes_per_head(self.head_size)
 
 

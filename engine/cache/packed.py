@@ -200,7 +200,10 @@ def pages_for(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Pages:
-    """The memory for pages kept in the format `name`. Raises UnsupportedModelError when the model does not allow it."""
+    """The memory for pages kept in the format `name`, of `dtype` as long as they are not quantised.
+
+    Raises UnsupportedModelError when the model does not allow it.
+    """
     chosen, count = page_format(name, model.head_dim), sessions * quota_pages
     shape = {"layers": model.layers, "kv_heads": model.kv_heads, "head_dim": model.head_dim, "pages": count}
     if chosen is None:

@@ -10,6 +10,16 @@ from torch import Tensor
 from engine.types import PageId
 
 
+def as_held(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows in the type of the pages that hold them: what is finite stays so, what is not stays what it is."""
+    if rows.dtype == dtype:
+        return rows
+    if dtype == torch.float16:
+        most = torch.finfo(dtype).max
+        rows = torch.where(rows.isinf(), rows, rows.clamp(-most, most))
+    return rows.to(dtype)
+
+
 class Pages:
     """K and V for all layers, `[layers, kv_heads, pages, page_size, head_dim]` each.
 
@@ -49,6 +59,17 @@ class Pages:
         """K and V of one layer by slot: two views `[kv_heads, pages * page_size, head_dim]`."""
         heads, dim = self.k.shape[1], self.k.shape[4]
         return self.k[index].view(heads, -1, dim), self.v[index].view(heads, -1, dim)
+
+    def kept(self, rows: Tensor) -> Tensor:
+        """Rows as they will be read back, in their own type: what a token sees must not depend on whether it is stored
+        before or after."""
+        return rows if rows.dtype == self.k.dtype else as_held(rows, self.k.dtype).to(rows.dtype)
+
+    def store(self, layer: int, slots: Tensor | int, k: Tensor, v: Tensor) -> None:
+        """Keys and values of a layer to their slots: `[kv_heads, slots, head_dim]`, or of one slot
+        `[kv_heads, head_dim]`."""
+        for held, rows in zip(self.layer(layer), (k, v), strict=True):
+            held[:, slots] = as_held(rows, held.dtype)
 
     def images(self, count: int) -> Tensor:
         """Host memory for `count` page images, `[count, 2, layers, kv_heads, page_size, head_dim]`; pinned beside a

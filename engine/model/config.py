@@ -198,6 +198,6 @@ class ModelConfig:
     def kv_bytes_per_token(self, name: KvFormat, bytes_per_value: int) -> int:
         """Bytes of a token in a full page of that format, scales included: layers x KV heads x (key + value).
 
-        `bytes_per_value` is the model's own type's, which only `auto` depends on.
+        `bytes_per_value` is `page_type`'s, which only the formats that are not quantised depend on.
         """
         return self.layers * self.kv_heads * kv_bytes_per_head(name, self.head_dim, bytes_per_value)

@@ -18,6 +18,7 @@ from kernels.cpu.compiled import jit
 from kernels.cpu.decode_attention import PIECE, attend_piece, exponential, join_pieces
 from kernels.cpu.packed_linear import round_row, tile_product
 from kernels.cpu.packed_weights import GROUP, TILE, PackedWeight
+from kernels.cpu.page_rows import units, write_row
 from kernels.cpu.team import PHASES, Team, claim, wait
 from kernels.cpu.unpacked_tile import ROOM
 
@@ -86,6 +87,7 @@ class _Room(NamedTuple):
 
     qkv: Any
     queries: Any
+    keys: Any
     parts: Any
     inner: Any
     wide: Any
@@ -167,6 +169,13 @@ def _project(counters: int, phase: int, threads: int, me: int, product: Any, col
 
 
 @jit
+def gated(gate: Any, up: Any) -> Any:
+    """silu(gate) * up."""
+    # Beyond -87 the exponential would be infinite, and the gate is shut all the same.
+    return gate / (np.float32(1) + exponential(-max(gate, np.float32(-87)))) * up
+
+
+@jit
 def _gate(counters: int, phase: int, threads: int, me: int, product: Any, columns: int, room: Any) -> None:
     """room.inner = silu(gate) * up."""
     tokens, tiles = room.inner.shape[0], room.inner.shape[1] // TILE
@@ -178,10 +187,7 @@ def _gate(counters: int, phase: int, threads: int, me: int, product: Any, column
             _tile(product, tile + tiles, columns, tokens, room, me, got[1].ctypes.data, TILE * 4)
             for token in range(tokens):
                 for i in range(TILE):
-                    gate = got[0, token, i]
-                    # Beyond -87 the exponential would be infinite, and the gate is shut all the same.
-                    shut = np.float32(1) + exponential(-max(gate, np.float32(-87)))
-                    room.inner[token, tile * TILE + i] = gate / shut * got[1, token, i]
+                    room.inner[token, tile * TILE + i] = gated(got[0, token, i], got[1, token, i])
         first = claim(counters, phase, size)
     wait(counters, threads)
 
@@ -215,10 +221,10 @@ def _place(layer: int, weights: Any, step: Any, room: Any, me: int, threads: int
                 turn(heads[head], step.turns[token, 0:2], room.queries[token, 0, head])
                 turn(heads[head], step.turns[token, 2:4], room.queries[token, 1, head])
             else:
-                turn(heads[head], step.turns[token, 0:2], step.k[layer, head - q_heads, step.slots[token]])
+                turn(heads[head], step.turns[token, 0:2], room.keys[me])
+                write_row(room.keys[me], step.k[layer, head - q_heads, step.slots[token]])
         for head in range(kv_heads):
-            for i in range(dim):
-                step.v[layer, head, step.slots[token], i] = heads[q_heads + kv_heads + head, i]
+            write_row(heads[q_heads + kv_heads + head], step.v[layer, head, step.slots[token]])
 
 
 @jit
@@ -272,7 +278,7 @@ def _layers(counters: int, me: int, threads: int, weights: Any, step: Any, room:
 
 
 class DecodeLayers:
-    """The layers of one decoder over pages `k`, `v` float32 `[layers, kv_heads, slots, head_dim]`."""
+    """The layers of one decoder over pages `k`, `v` `[layers, kv_heads, slots, head_dim]`, of one of `PAGE_TYPES`."""
 
     def __init__(
         self, layers: Sequence[LayerParts], k: Tensor, v: Tensor, *, eps: float, scale: float, team: Team
@@ -280,7 +286,7 @@ class DecodeLayers:
         if len(layers) > MOST_LAYERS:
             raise ValueError(f"{len(layers)} layers; at most {MOST_LAYERS} run in one call")
         self._layers, self._team = layers, team  # the weights stay where they are as long as this lives
-        self._k, self._v = k.numpy(), v.numpy()
+        self._k, self._v = units(k), units(v)
         first = layers[0]
         self._hidden, self._inner = first.qkv.columns, first.down.columns
         self._rows, self._dim, self._kv_heads = first.qkv.rows, k.shape[3], k.shape[1]
@@ -325,7 +331,7 @@ class DecodeLayers:
             return np.zeros(shape, np.float32)
 
         return _Room(
-            floats(tokens, self._rows), floats(tokens, 2, self._q_heads, dim),
+            floats(tokens, self._rows), floats(tokens, 2, self._q_heads, dim), floats(threads, dim),
             floats(self._kv_heads, pieces, group, dim + 2), floats(tokens, self._inner),
             floats(threads, tokens, widest), np.zeros((threads, tokens * widest), np.int16),
             floats(threads, tokens * widest // GROUP), floats(threads, tokens * widest // GROUP),

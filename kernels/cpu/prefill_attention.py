@@ -8,7 +8,7 @@ depend on how its prompt was cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,19 +20,20 @@ from torch import Tensor
 
 from kernels.cpu.compiled import jit
 from kernels.cpu.decode_attention import exponential
+from kernels.cpu.page_rows import read_row, units
 from kernels.cpu.team import Team, claim, wait
 from kernels.cpu.vectors import (
     F32,
     I32,
     Builder,
     Value,
+    across,
     at,
     filled,
     fused,
     load,
     number,
     repeat,
-    shuffled,
     splat,
     store,
     vector,
@@ -110,8 +111,10 @@ def chunk_keys(slots: Tensor, positions: Tensor, sinks: int, seen: Tensor) -> Ch
 
 
 @jit
-def _lay_out(block: Any, where: Any, k: Any, v: Any, new_k: Any, new_v: Any, head: int, keys: Any, values: Any) -> None:
-    """`keys` `[dim, 64]` and `values` `[64, dim]` of a block, zero where it has none."""
+def _lay_out(
+    block: Any, where: Any, k: Any, v: Any, new_k: Any, new_v: Any, head: int, keys: Any, values: Any, row: Any
+) -> None:
+    """`keys` `[dim, 64]` and `values` `[64, dim]` of a block, zero where it has none; `row` `[dim]` is room."""
     first, count, place = block[0], block[1], block[2]
     dim = len(keys)
     if count < BLOCK:
@@ -120,13 +123,13 @@ def _lay_out(block: Any, where: Any, k: Any, v: Any, new_k: Any, new_v: Any, hea
     for i in range(count):
         slot, to = where[first + i], place + i
         if slot >= 0:
-            for d in range(dim):
-                keys[d, to] = k[head, slot, d]
-                values[to, d] = v[head, slot, d]
+            read_row(k[head, slot], row)
+            read_row(v[head, slot], values[to])
         else:
-            for d in range(dim):
-                keys[d, to] = new_k[-1 - slot, head, d]
-                values[to, d] = new_v[-1 - slot, head, d]
+            row[:] = new_k[-1 - slot, head]
+            values[to] = new_v[-1 - slot, head]
+        for d in range(dim):
+            keys[d, to] = row[d]
 
 
 def _exponential(builder: Builder, x: Value) -> Value:
@@ -147,13 +150,6 @@ def _exponential(builder: Builder, x: Value) -> Value:
     p = fused(builder, p, builder.fmul(r, r), builder.fadd(r, all_of(1.0)))
     power = builder.add(builder.fptosi(whole, vector(I32, _LANES)), filled(I32, _LANES, 127))
     return builder.fmul(p, builder.bitcast(builder.shl(power, filled(I32, _LANES, 23)), x.type))
-
-
-def _across(builder: Builder, x: Value, join: Callable[[Value, Value], Value]) -> Value:
-    """What `join` makes of all lanes."""
-    for half in (4, 2, 1):
-        x = join(x, shuffled(builder, x, x, [(lane + half) % _LANES for lane in range(_LANES)]))
-    return builder.extract_element(x, ir.Constant(I32, 0))
 
 
 @word
@@ -187,7 +183,7 @@ def _weights(_typing: Any, scores: Any, low: Any, high: Any, scale: Any, before:
             most = larger(most, builder.select(inside, in_order(builder.bitcast(value, whole)), most))
             seen.append(inside)
             values.append(value)
-        largest = splat(builder, _across(builder, most, larger), _LANES)
+        largest = splat(builder, across(builder, most, larger), _LANES)
         largest = builder.bitcast(in_order(largest), wide)
         total = filled(F32, _LANES, 0.0)
         for index, (inside, value) in enumerate(zip(seen, values, strict=True)):
@@ -196,7 +192,7 @@ def _weights(_typing: Any, scores: Any, low: Any, high: Any, scale: Any, before:
             store(builder, weight, at(builder, scores, 4 * _LANES * index))
             total = builder.fadd(total, weight)
         store(builder, builder.extract_element(largest, ir.Constant(I32, 0)), found)
-        store(builder, _across(builder, total, builder.fadd), at(builder, found, 4))
+        store(builder, across(builder, total, builder.fadd), at(builder, found, 4))
         return context.get_dummy_value()
 
     takes = types.int64, types.int64, types.int64, types.float32, types.float32, types.int64
@@ -219,7 +215,7 @@ def _weigh(score: Any, low: int, high: int, scale: float, running: Any, out: Any
 @jit
 def _block(block: Any, seen: Any, first: int, end: int, group: int, scale: float, room: Any) -> None:
     """The queries of tokens [first, end) over one block that is laid out."""
-    queries, outs, running, keys, values, scores, found = room
+    queries, outs, running, keys, values, scores, found, _ = room
     dim, rows = queries.shape[1], (end - first) * group
     begin, count, place, sinks = block[0], block[1], block[2], block[3]
     which = 0 if sinks else 2
@@ -265,8 +261,8 @@ def attend_tokens(
     blocks: Any, seen: Any, scale: float, room: Any, out: Any,
 ) -> None:  # fmt: skip
     """Tokens [first, end) of a chunk by the query heads of one KV head; `out` `[tokens, q_heads, dim]`."""
-    queries, outs, running, keys, values, _, _ = room
-    group, dim = q_window.shape[1] // k.shape[0], k.shape[2]
+    queries, outs, running, keys, values, _, _, row = room
+    group, dim = q_window.shape[1] // k.shape[0], q_window.shape[2]
     outs[:] = 0
     running[:, 0] = -np.inf
     running[:, 1] = 0
@@ -282,7 +278,7 @@ def attend_tokens(
         if block[3] != taken:
             taken = block[3]
             _take(q_sink if taken else q_window, first, end, head, group, queries)
-        _lay_out(block, where, k, v, new_k, new_v, head, keys, values)
+        _lay_out(block, where, k, v, new_k, new_v, head, keys, values, row)
         _block(block, seen, first, end, group, scale, room)
     for token in range(first, end):
         for g in range(group):
@@ -298,7 +294,16 @@ def _attend(
 ) -> None:  # fmt: skip
     tokens, kv_heads = len(q_window), k.shape[0]
     lots = -(-tokens // at_once)
-    room = (rooms[0][me], rooms[1][me], rooms[2][me], rooms[3][me], rooms[4][me], rooms[5][me], rooms[6][me])
+    room = (
+        rooms[0][me],
+        rooms[1][me],
+        rooms[2][me],
+        rooms[3][me],
+        rooms[4][me],
+        rooms[5][me],
+        rooms[6][me],
+        rooms[7][me],
+    )
     task = claim(counters, 0, 1)
     while task < lots * kv_heads:
         # The last tokens see most: they are begun first, so that no thread is left with one of them at the end.
@@ -325,7 +330,7 @@ def rooms_for(group: int, dim: int, threads: int) -> tuple[Any, ...]:
 
     return (
         floats(rows, dim), floats(rows, dim), floats(rows, 2), floats(dim, BLOCK), floats(BLOCK, dim),
-        floats(_ROWS, BLOCK), floats(2),
+        floats(_ROWS, BLOCK), floats(2), floats(dim),
     )  # fmt: skip
 
 
@@ -343,9 +348,9 @@ class PrefillAttention:
         keys: ChunkKeys, scale: float,
     ) -> Tensor:  # fmt: skip
         """`q_window`, `q_sink` `[tokens, q_heads, dim]`, `new` keys and values `[tokens, kv_heads, dim]` of the chunk,
-        `pages` those of slots `[kv_heads, slots, dim]`, all float32; returns `[tokens, q_heads, dim]`.
+        all float32, `pages` those of slots `[kv_heads, slots, dim]`; returns `[tokens, q_heads, dim]`.
 
-        Each token must see itself. Raises ValueError for other shapes.
+        Each token must see itself. Raises ValueError for other shapes and pages.
         """
         (kv_heads, group, dim), tokens = self._shape, len(keys.seen)
         wanted = [(tokens, kv_heads * group, dim)] * 2 + [(tokens, kv_heads, dim)] * 2
@@ -354,7 +359,7 @@ class PrefillAttention:
             raise ValueError(f"shapes {given}; {wanted} are taken")
         out = torch.empty(q_window.shape)
         arrays = [x.contiguous().numpy() for x in (q_window, q_sink, *new)]
-        pages_now = [x.numpy() for x in pages]
+        pages_now = [units(x) for x in pages]
         where = [x.numpy() for x in (keys.where, keys.blocks, keys.seen)]
         self._team.run(
             _attend, 1, self._at_once, *arrays, *pages_now, *where, np.float32(scale), self._rooms, out.numpy()

@@ -13,10 +13,10 @@ import numpy as np
 from torch import Tensor
 
 from kernels.cpu.compiled import jit
-from kernels.cpu.decode_attention import exponential
-from kernels.cpu.decode_layers import MOST_LAYERS, LayerParts, layer_weights, norm_row, turn
+from kernels.cpu.decode_layers import MOST_LAYERS, LayerParts, gated, layer_weights, norm_row, turn
 from kernels.cpu.packed_linear import round_row, tile_product
 from kernels.cpu.packed_weights import GROUP, TILE
+from kernels.cpu.page_rows import round_row_to_half, units, write_row
 from kernels.cpu.prefill_attention import DIMS, ChunkKeys, attend_tokens, rooms_for, tokens_at_once
 from kernels.cpu.team import Team, claim, wait
 from kernels.cpu.unpacked_tile import ROOM
@@ -110,17 +110,16 @@ def _gate(counters: int, phase: int, me: int, product: Any, columns: int, room: 
         _tile(product, tile + tiles, columns, tokens, room, me, got[1].ctypes.data, TILE * 4)
         for token in range(tokens):
             for i in range(TILE):
-                gate = got[0, token, i]
-                shut = np.float32(1) + exponential(-max(gate, np.float32(-87)))
-                room.inner[token, tile * TILE + i] = gate / shut * got[1, token, i]
+                room.inner[token, tile * TILE + i] = gated(got[0, token, i], got[1, token, i])
         tile = claim(counters, phase, 1)
 
 
 @jit
 def _turn_heads(layer: int, weights: Any, chunk: Any, room: Any, me: int, threads: int) -> None:
-    """Bias, head norms and rotation of queries and keys."""
+    """Bias, head norms and rotation of queries and keys. Keys and values become what their pages will hold, so that a
+    token sees the same wherever its prompt is cut."""
     tokens, q_heads, dim = room.q_window.shape
-    kv_heads = room.new_k.shape[1]
+    kv_heads, in_halves = room.new_k.shape[1], chunk.k.shape[3] == dim
     for token in range(me, tokens, threads):
         if len(weights.bias):
             for i in range(room.qkv.shape[1]):
@@ -135,6 +134,10 @@ def _turn_heads(layer: int, weights: Any, chunk: Any, room: Any, me: int, thread
                 turn(heads[head], chunk.turns[token, 2:4], room.q_sink[token, head])
             else:
                 turn(heads[head], chunk.turns[token, 0:2], room.new_k[token, head - q_heads])
+        if in_halves:
+            for head in range(kv_heads):
+                round_row_to_half(room.new_k[token, head])
+                round_row_to_half(heads[q_heads + kv_heads + head])
 
 
 @jit
@@ -144,7 +147,7 @@ def _attend(counters: int, phase: int, at_once: int, layer: int, weights: Any, c
     lots = -(-tokens // at_once)
     new_v = room.qkv.reshape(tokens, -1, dim)[:, q_heads + kv_heads :]
     a = room.attention
-    mine = (a[0][me], a[1][me], a[2][me], a[3][me], a[4][me], a[5][me], a[6][me])
+    mine = (a[0][me], a[1][me], a[2][me], a[3][me], a[4][me], a[5][me], a[6][me], a[7][me])
     task = claim(counters, phase, 1)
     while task < lots * kv_heads:
         lot, head = lots - 1 - task // kv_heads, task % kv_heads
@@ -163,9 +166,8 @@ def _keep(layer: int, chunk: Any, room: Any, me: int, threads: int) -> None:
     for token in range(me, tokens, threads):
         slot, heads = chunk.slots[token], room.qkv[token].reshape(-1, dim)
         for head in range(kv_heads):
-            for i in range(dim):
-                chunk.k[layer, head, slot, i] = room.new_k[token, head, i]
-                chunk.v[layer, head, slot, i] = heads[q_heads + kv_heads + head, i]
+            write_row(room.new_k[token, head], chunk.k[layer, head, slot])
+            write_row(heads[q_heads + kv_heads + head], chunk.v[layer, head, slot])
         _round(room.attended[token].reshape(-1), token, q_heads * dim, room)
 
 
@@ -199,7 +201,7 @@ def _layers(counters: int, me: int, threads: int, at_once: int, weights: Any, ch
 
 
 class PrefillLayers:
-    """The layers of one decoder over pages `k`, `v` float32 `[layers, kv_heads, slots, head_dim]`."""
+    """The layers of one decoder over pages `k`, `v` `[layers, kv_heads, slots, head_dim]`, of one of `PAGE_TYPES`."""
 
     def __init__(
         self, layers: Sequence[LayerParts], k: Tensor, v: Tensor, *, eps: float, scale: float, team: Team
@@ -210,7 +212,8 @@ class PrefillLayers:
                 f"{DIMS} run in one call"
             )
         self._layers, self._team = layers, team  # the weights stay where they are as long as this lives
-        self._k, self._v = k.numpy(), v.numpy()
+        self._k, self._v = units(k), units(v)
+        self._kv_heads, self._dim = k.shape[1], k.shape[3]
         self._weights = layer_weights(layers, eps, scale)
         self._held: _Room | None = None
 
@@ -220,7 +223,7 @@ class PrefillLayers:
         `turns` as for `DecodeLayers`. Raises ValueError for other shapes.
         """
         tokens, first = len(slots), self._layers[0]
-        shapes = (tokens, first.qkv.columns), (tokens, 4, self._k.shape[3]), tokens
+        shapes = (tokens, first.qkv.columns), (tokens, 4, self._dim), tokens
         if not tokens or (hidden.shape, turns.shape, len(keys.seen)) != shapes:
             raise ValueError(
                 f"hidden {tuple(hidden.shape)}, turns {tuple(turns.shape)}, {len(keys.seen)} tokens that see; "
@@ -228,7 +231,7 @@ class PrefillLayers:
             )
         arrays = [x.numpy() for x in (slots, keys.where, keys.blocks, keys.seen)]
         chunk = _Chunk(hidden.numpy(), turns.numpy(), self._k, self._v, *arrays)
-        group = first.out.columns // self._k.shape[3] // self._k.shape[1]
+        group = first.out.columns // self._dim // self._kv_heads
         phases = len(self._layers) * _CLAIMED
         self._team.run(_layers, phases, tokens_at_once(group), self._weights, chunk, self._room(tokens))
 
@@ -239,7 +242,7 @@ class PrefillLayers:
 
     def _new_room(self, tokens: int) -> _Room:
         first, threads = self._layers[0], self._team.threads
-        (_, kv_heads, _, dim), q_width, inner = self._k.shape, first.out.columns, first.down.columns
+        kv_heads, dim, q_width, inner = self._kv_heads, self._dim, first.out.columns, first.down.columns
         widest = max(first.qkv.columns, inner, q_width)
 
         def floats(*shape: int) -> Any:

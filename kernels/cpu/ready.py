@@ -138,7 +138,7 @@ def _run_each() -> None:
         attention_norm=torch.ones(GROUP),
         mlp_norm=torch.ones(GROUP),
     )
-    pages = torch.zeros(2, 1, 1, 1, GROUP)
+    pages = torch.zeros(2, 1, 1, 1, GROUP, dtype=torch.float16)
     layers = DecodeLayers([layer], pages[0], pages[1], eps=1.0, scale=1.0, team=team)
     layers(torch.zeros(1, GROUP), torch.zeros(1, 4, GROUP), [SeenSlots(0, [(0, 1)], [])])
     q, k = torch.zeros(1, 1, DIMS), torch.zeros(1, 1, DIMS)

@@ -80,6 +80,13 @@ def paired(builder: Builder, x: Value, y: Value) -> Value:
     return builder.fadd(even, odd)
 
 
+def across(builder: Builder, x: Value, join: Callable[[Value, Value], Value]) -> Value:
+    """What `join` makes of all 8 lanes."""
+    for half in (4, 2, 1):
+        x = join(x, shuffled(builder, x, x, [(lane + half) % 8 for lane in range(8)]))
+    return builder.extract_element(x, ir.Constant(I32, 0))
+
+
 def add_products_by_two(builder: Builder, total: Value, x: Value, place: Value, offset: int) -> Value:
     """`total + x[2i] * y[0] + x[2i + 1] * y[1]` for `<32 x i16>` x and the two i16 y at `place + offset`, `<16 x i32>`.
 

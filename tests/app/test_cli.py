@@ -129,10 +129,13 @@ def test_models_are_listed_without_fetching_any(tmp_path: Path) -> None:
     # 2 x 30 layers x 3 KV heads x 64 x 2 bytes
     assert rows[0]["kv_bytes_per_token"] == 23040
     costs = {cost["format"]: cost["bytes_per_token"] for cost in rows[0]["kv_formats"]}
-    assert costs == {"auto": 23040, "int8": 90 * 132, "k8v4": 90 * 100, "int4": 90 * 68, "tq3": 90 * 52}
+    assert costs == {"auto": 23040, "full": 46080, "int8": 90 * 132, "k8v4": 90 * 100, "int4": 90 * 68, "tq3": 90 * 52}
     told = aios(tmp_path, "--window", "1024", "models").stdout
     assert "weights in memory: full 513 MiB, int8 136 MiB, int4 92 MiB" in told
-    assert "tokens in the same memory by page format: auto 1,024, int8 1,985, k8v4 2,621, int4 3,855, tq3 5,041" in told
+    assert (
+        "tokens in the same memory by page format: auto 1,024, full 512, int8 1,985, k8v4 2,621, int4 3,855, tq3 5,041"
+        in told
+    )
 
 
 @pytest.mark.parametrize(

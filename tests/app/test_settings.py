@@ -66,7 +66,7 @@ def test_the_app_and_the_engine_know_the_same_policies() -> None:
         ({"window_tokens": 300, "page_size": 128}, "at least 4 pages, 512 tokens"),
         ({"page_size": 48}, "page_size is 48 .*one of 16, 32, 64, 128, 256"),
         ({"page_size": True}, "page_size is True"),
-        ({"kv_format": "fp8"}, "kv_format is 'fp8' .*one of auto, int8, k8v4, int4, tq3"),
+        ({"kv_format": "fp8"}, "kv_format is 'fp8' .*one of auto, full, int8, k8v4, int4, tq3"),
         ({"policy": "lru"}, "policy is 'lru' .*one of round-robin, scored, truncate, recompute"),
         ({"temperature": "hot"}, "temperature is 'hot' .*a number from 0 to 2"),
         ({"temperature": float("nan")}, "temperature is nan"),

@@ -1,4 +1,4 @@
-"""The starter model's greedy text on the GPU against that on the CPU, both in float32."""
+"""The starter model's greedy text on the GPU against that on the CPU, both in float32, pages too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from engine.cache.formats.kv_format import KvFormat
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished
@@ -24,7 +25,7 @@ WINDOW = 192
 def answers(file: Path, device: torch.device, new: int) -> list[str]:
     """One chat that asks all of it, through a window that slides on the way."""
     model = load_model(file, device=device, dtype=torch.float32)
-    engine = Engine(model, EngineConfig(quota_tokens=WINDOW))
+    engine = Engine(model, EngineConfig(quota_tokens=WINDOW, kv_format=KvFormat.FULL))
     chat = engine.open_session("You are a helpful assistant.")
     texts = []
     for index, prompt in enumerate(PROMPTS):

@@ -1,6 +1,6 @@
 """What each page format costs and saves, on the starter model: `python -m tests.bench.kv_formats`.
 
-A long text is read by the engine in a window of 1,000 tokens, once with all pages as computed and once in each format,
+A long text is read by the engine in a window of 1,000 tokens, once in each format, `full` being all as computed,
 and the next token's distributions are compared: KL divergence in millinats, and how often the most likely token is
 the same. Speed is that of the program's own weights and kernels, at the same quota. Writes docs/kv-formats.md.
 """
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.cache.formats.kv_format import KvFormat
+from engine.cache.formats.kv_format import KvFormat, page_type
 from engine.cache.kv_cache import KvCache
 from engine.cache.packed import SINK_TOKENS, pages_for
 from engine.engine import Engine, EngineConfig
@@ -38,6 +38,7 @@ from tests.models import starter_file
 ROOT = Path(__file__).parents[2]
 TEXT, TABLE = ROOT / "tests/cases/long_text.txt", ROOT / "docs/kv-formats.md"
 SHAPE, CHUNK = WindowShape(page_size=32, sinks=40, ring_pages=30), 128
+CPU = torch.device("cpu")
 QUOTA, PROMPT, DECODED, ROUNDS = 1024, 900, 24, 3
 MEGABYTES = 100
 
@@ -65,11 +66,11 @@ def read(decoder: Decoder, tokens: list[int], name: KvFormat) -> Tensor:
         sessions=1,
         quota_pages=SHAPE.quota_pages,
         page_size=SHAPE.page_size,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
+        dtype=page_type(name, torch.float32, CPU),
+        device=CPU,
     )
     cache = KvCache(config.name, pages, sessions=1, quota_pages=SHAPE.quota_pages, host_images=0)
-    runner, session = EagerRunner(reading, pages, torch.device("cpu")), Session(SessionId(1), SHAPE)
+    runner, session = EagerRunner(reading, pages, CPU), Session(SessionId(1), SHAPE)
     session.append(None, tokens[: SHAPE.sinks])
     session.append(MessageKey("text"), tokens[SHAPE.sinks :])
     cache.admit(session)
@@ -103,7 +104,7 @@ def token_seconds(model: LoadedModel, text: str) -> dict[KvFormat, float]:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One format: KL divergence in nats (mean, 99th percentile), same-top share, perplexity, bytes per token, and the
-    speed of decode as a share of that with all pages as computed."""
+    speed of decode as a share of that of `auto`."""
 
     name: KvFormat
     mean: float
@@ -144,7 +145,7 @@ def measure(
         float(divergence.quantile(0.99).clamp(min=0)),
         100 * float(same),
         float(loss.exp()),
-        config.kv_bytes_per_token(name, bytes_per_value=2),
+        config.kv_bytes_per_token(name, page_type(name, torch.float32, CPU).itemsize),
         speed,
     )
 
@@ -158,19 +159,19 @@ def table(config: ModelConfig, rows: list[Row], tokens: int) -> str:
         "",
         f"Model: {config.name}, {config.layers} layers, {config.kv_heads} KV heads of {config.head_dim}, float32 "
         f"arithmetic. Text: tests/cases/long_text.txt, {tokens} tokens, read in a window of {SHAPE.sinks} sink tokens "
-        f"and {SHAPE.ring_pages} ring pages of {SHAPE.page_size}. KL divergence of the next token's distribution from "
-        "that with the KV as computed, in millinats; same top: how often the most likely token is the same. Bytes "
-        "per token count keys, values and scales of all layers; `auto` is the model's own type, here counted at 2 "
-        f"bytes a value (bf16 on a GPU; float32 on a CPU takes twice that). Decode: the speed behind {PROMPT} tokens, "
-        "on a CPU, with the weights as the program holds them by default, against `auto` at the same quota; where a "
-        "format is slower, it says so. A session also has room for its page being written and its first "
-        f"{SINK_TOKENS} sink tokens as computed, which is not in these numbers.",
+        f"and {SHAPE.ring_pages} ring pages of {SHAPE.page_size}, on a CPU. KL divergence of the next token's "
+        "distribution from that with the KV as computed (`full`, float32), in millinats; same top: how often the most "
+        "likely token is the same. Bytes per token count keys, values and scales of all layers; `auto` is float16 "
+        f"(bfloat16 on a GPU). Decode: the speed behind {PROMPT} tokens, with the weights as the program holds them by "
+        "default, against `auto` at the same quota; where a format is slower, it says so. A session "
+        f"also has room for its page being written and its first {SINK_TOKENS} sink tokens as "
+        "computed, which is not in these numbers.",
         "",
         f"| format | KL mean | KL 99 % | same top | perplexity | bytes per token | tokens in {MEGABYTES} MB | decode |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {r.name} | {1000 * r.mean:.2f} | {1000 * r.high:.1f} | {r.same_top:.1f} % | {r.perplexity:.2f} "
+        f"| {r.name} | {1000 * r.mean:.3f} | {1000 * r.high:.1f} | {r.same_top:.1f} % | {r.perplexity:.2f} "
         f"| {r.bytes:,} | {r.window:,} | {r.pace} |"
         for r in rows
     ]
@@ -181,7 +182,7 @@ def speeds() -> dict[KvFormat, float]:
     """Seconds of a token in each format, with the weights as the program holds them by default."""
     if not wait_compiled(600):
         raise SystemExit("the CPU kernels could not be compiled")
-    own = load_model(starter_file(), device=torch.device("cpu"), dtype=torch.float32, form=None)
+    own = load_model(starter_file(), device=CPU, dtype=torch.float32, form=None)
     start = own.tokenizer.encode_plain(TEXT.read_text(encoding="utf-8"))[:PROMPT]
     seconds = token_seconds(replace(own, stop_ids=frozenset()), own.tokenizer.decode(start))
     print(", ".join(f"{name} {1000 * taken:.1f} ms a token" for name, taken in seconds.items()), flush=True)
@@ -192,13 +193,13 @@ def main() -> None:
     """Measure, write, report."""
     torch.set_num_threads(int(os.environ.get("THREADS", "2")))
     seconds = speeds()
-    model = load_model(starter_file(), device=torch.device("cpu"), dtype=torch.float32)
+    model = load_model(starter_file(), device=CPU, dtype=torch.float32)
     tokens = model.tokenizer.encode_plain(TEXT.read_text(encoding="utf-8"))
-    exact = read(model.decoder, tokens, KvFormat.AUTO)
+    exact = read(model.decoder, tokens, KvFormat.FULL)
     rows = []
     for name in KvFormat:
         print(f"reading in {name}", flush=True)
-        got = exact if name is KvFormat.AUTO else read(model.decoder, tokens, name)
+        got = exact if name is KvFormat.FULL else read(model.decoder, tokens, name)
         rows.append(measure(model.config, name, exact, got, tokens, seconds[KvFormat.AUTO] / seconds[name]))
     page = table(model.config, rows, len(tokens))
     TABLE.parent.mkdir(exist_ok=True)

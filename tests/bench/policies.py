@@ -40,7 +40,7 @@ class Reader:
     def __init__(self, model: LoadedModel, policy: Policy) -> None:
         self._decoder = ReadingDecoder(model.decoder.config, model.decoder.weights)
         pages = pages_for(
-            KvFormat.AUTO,
+            KvFormat.FULL,
             model.config,
             sessions=1,
             quota_pages=SHAPE.quota_pages,

@@ -15,11 +15,12 @@ from engine.model.load import LoadedModel
 from engine.runner import Computed, EagerRunner
 from engine.scheduler import schedule
 from engine.session import Session
-from engine.types import MessageKey, PageId, SessionId
+from engine.types import MessageKey, PageId, Position, SessionId
 from engine.window import WindowShape
 
 
-def make_pages(model: LoadedModel, count: int, page_size: int) -> Pages:
+def make_pages(model: LoadedModel, count: int, page_size: int, dtype: torch.dtype | None = None) -> Pages:
+    """Pages full of NaN, of the type that the model runs in or another."""
     c = model.config
     pages = Pages(
         layers=c.layers,
@@ -27,7 +28,7 @@ def make_pages(model: LoadedModel, count: int, page_size: int) -> Pages:
         head_dim=c.head_dim,
         pages=count,
         page_size=page_size,
-        dtype=model.dtype,
+        dtype=dtype or model.dtype,
         device=model.device,
     )
     pages.k.fill_(float("nan"))
@@ -109,6 +110,23 @@ def run_all(runner: EagerRunner, pages: Pages, sessions: list[Session], chunk: i
             out[c.session.id][c.session.position - 1] = c.logits
         poison(pages, sessions)
     return out
+
+
+def run_and_read(
+    runner: EagerRunner, pages: Pages, session: Session, chunk: int
+) -> tuple[dict[int, Tensor], tuple[Tensor, Tensor]]:
+    """One session's logits by position, and the keys and values that its pages held, `[layers, tokens, heads, dim]`."""
+    logits: dict[int, Tensor] = {}
+    held: list[Tensor] = []
+    while session.pending:
+        first = session.position
+        (computed,) = runner.run(schedule([session], chunk))
+        logits[session.position - 1] = computed.logits
+        slots = [session.slot(Position(t)) for t in range(first, session.position)]
+        held.append(torch.stack([memory.flatten(2, 3)[:, :, slots] for memory in (pages.k, pages.v)]).float())
+        poison(pages, [session])
+    keys, values = torch.cat(held, dim=3).transpose(2, 3)
+    return logits, (keys, values)
 
 
 def one_sentence(error: Exception) -> str:

@@ -118,7 +118,7 @@ class Recorded:
 def test_a_random_history_equals_the_eager_one(small: Tiny, rows: list[tuple[int, int]]) -> None:
     """Chats come, answer, are forked, rewound, swapped out and closed, up to five at once, through several windows."""
     model = replace(small.ours, stop_ids=frozenset())
-    config = EngineConfig(64, PAGE, sessions=5, chunk_tokens=32, host_bytes=300_000)
+    config = EngineConfig(64, PAGE, sessions=5, chunk_tokens=32, host_bytes=300_000, kv_format=KvFormat.FULL)
     engines = Engine(model, config), Engine(model, config)
     engines[0]._runner = EagerRunner(model.decoder, engines[0].pages, CPU)
     for engine in engines:
@@ -197,7 +197,7 @@ def test_any_order_of_calls(small: Tiny, rows: list[tuple[int, int]]) -> None:
     """The engine's own state machine, which holds every token to the dense reference and poisons what nobody sees."""
     quota = {"quota_tokens": 64, "page_size": PAGE, "chunk_tokens": 100, "host_bytes": 200_000}
     configs = [
-        EngineConfig(**quota, sessions=3, policy=policy)
+        EngineConfig(**quota, sessions=3, policy=policy, kv_format=KvFormat.FULL)
         for policy in (Policy.ROUND_ROBIN, Policy.TRUNCATE, Policy.RECOMPUTE)
     ]
     configs += [EngineConfig(**quota, sessions=3, kv_format=name) for name in (KvFormat.INT8, KvFormat.TQ3)]
@@ -212,7 +212,7 @@ def test_any_order_of_calls(small: Tiny, rows: list[tuple[int, int]]) -> None:
 def test_a_capture_that_fails_is_told_once(
     small: Tiny, rows: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Engine(small.ours, EngineConfig(quota_tokens=64, page_size=PAGE, sessions=2))
+    engine = Engine(small.ours, EngineConfig(quota_tokens=64, page_size=PAGE, sessions=2, kv_format=KvFormat.FULL))
     for count in (1, 2):
         chats = [engine.open_session("s") for _ in range(count)]
         for chat in chats:

@@ -31,9 +31,12 @@ def engine_of(
     host_bytes: int = 1 << 22,
     chunk_tokens: int = 20,
     policy: Policy = Policy.ROUND_ROBIN,
+    kv_format: KvFormat = KvFormat.AUTO,
 ) -> Engine:
     model = replace(tiny.ours, stop_ids=frozenset())
-    config = EngineConfig(96, PAGE, sessions, chunk_tokens=chunk_tokens, host_bytes=host_bytes, policy=policy)
+    config = EngineConfig(
+        96, PAGE, sessions, chunk_tokens=chunk_tokens, host_bytes=host_bytes, policy=policy, kv_format=kv_format
+    )
     engine = Engine(model, config)
     engine.pages.k.fill_(float("nan"))
     engine.pages.v.fill_(float("nan"))
@@ -219,9 +222,9 @@ def test_a_prompt_that_goes_once_round_the_ring_is_known_as_it_is(tiny: Tiny) ->
         answer(chat, child, "b4")
         return keys(chat, child)
 
-    alone = engine_of(tiny, sessions=2)
+    alone = engine_of(tiny, sessions=2, kv_format=KvFormat.FULL)
     fresh, _ = talk(alone, 4)
-    engine = engine_of(tiny, sessions=2, chunk_tokens=200)
+    engine = engine_of(tiny, sessions=2, chunk_tokens=200, kv_format=KvFormat.FULL)
     session, _ = talk(engine, 4)
     ring = engine.window(session).ring_tokens
     chat = engine._chats[session].session
@@ -286,7 +289,7 @@ def test_each_position_that_leaves_is_told_once_also_by_a_chat_that_comes_and_go
 def test_a_chat_whose_step_failed_can_be_asked_again(tiny: Tiny, failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass may have written over pages that its first tokens still see, and had claimed others."""
     long = "x" * 150
-    engine = engine_of(tiny, sessions=2, host_bytes=0)
+    engine = engine_of(tiny, sessions=2, host_bytes=0, kv_format=KvFormat.FULL)
     session, _ = talk(engine, 4)
     shares = engine.fork(session, MessageKey("a3"))
     for chat in (session, shares):
@@ -309,7 +312,7 @@ def test_a_chat_whose_step_failed_can_be_asked_again(tiny: Tiny, failing: int, m
     engine.check()
     run(engine)
     engine.check()
-    fresh = engine_of(tiny)
+    fresh = engine_of(tiny, kv_format=KvFormat.FULL)
     other, _ = talk(fresh, 4)
     fresh.add_user(other, MessageKey("long"), long)
     answer(fresh, other, "b")

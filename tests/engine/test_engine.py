@@ -145,7 +145,7 @@ def test_a_quota_is_said_in_tokens_and_bytes(tiny: Tiny) -> None:
     engine = Engine(tiny.ours, EngineConfig(quota_tokens=200, page_size=16, sessions=2))
     window = engine.window(engine.open_session("s"))
     assert window.quota_tokens == 192
-    assert window.quota_bytes * 2 == engine.pages.bytes == 2 * engine.pages.k.numel() * 4
+    assert window.quota_bytes * 2 == engine.pages.bytes == engine.pages.k.numel() * 2 * 2
     assert (window.position, window.visible_tokens, window.evicted) == (0, 0, 0)
     assert engine.count_tokens("日本") == 6
 

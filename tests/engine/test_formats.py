@@ -153,7 +153,7 @@ def test_rotated_outliers_cost_less(quantiser: Quantiser) -> None:
 
 @pytest.mark.parametrize("head_dim", HEAD_SIZES)
 def test_bytes_are_those_that_are_kept(head_dim: int) -> None:
-    for name in set(KvFormat) - {KvFormat.AUTO}:
+    for name in set(KvFormat) - {KvFormat.AUTO, KvFormat.FULL}:
         chosen = page_format(name, head_dim)
         assert chosen is not None
         parts = [quantiser.quantise(normal(2, 32, head_dim)) for quantiser in (chosen.keys, chosen.values)]
@@ -166,6 +166,7 @@ def test_bytes_of_a_head_of_64() -> None:
     sizes = {name: kv_bytes_per_head(name, 64, bytes_per_value=2) for name in KvFormat}
     assert sizes == {
         KvFormat.AUTO: 256,
+        KvFormat.FULL: 256,
         KvFormat.INT8: 132,
         KvFormat.K8V4: 100,
         KvFormat.INT4: 68,

@@ -26,10 +26,11 @@ from engine.window import WindowShape
 from kernels.cpu.decode_attention import PIECE
 from kernels.cpu.decode_layers import MOST_TOKENS
 from kernels.cpu.packed_weights import unpack
+from kernels.cpu.page_rows import PAGE_TYPES
 from kernels.cpu.ready import wait_compiled
 from tests.engine.family_models import LLAMA3, MOE, make_model, write_model
-from tests.engine.helpers import make_pages, make_session, poison, run_all, split_messages
-from tests.engine.reference import reference_logits
+from tests.engine.helpers import make_pages, make_session, poison, run_all, run_and_read, split_messages
+from tests.engine.reference import Halved, reference_logits
 from tests.engine.tiny import CPU
 
 PAGE, SINKS, RING = 8, 11, 4
@@ -93,8 +94,8 @@ def history(seed: int, length: int = SINKS + 4 * RING * PAGE + 3) -> list[int]:
     return [rng.randrange(256) for _ in range(length)]
 
 
-def wanted(theirs: PreTrainedModel, tokens: list[int], starts: list[int]) -> Tensor:
-    return reference_logits(theirs, tokens, sinks=SINKS, page=PAGE, ring=RING, message_starts=starts)
+def wanted(theirs: PreTrainedModel, tokens: list[int], starts: list[int], halved: Halved | None = None) -> Tensor:
+    return reference_logits(theirs, tokens, sinks=SINKS, page=PAGE, ring=RING, message_starts=starts, packing=halved)
 
 
 def same(got: Tensor, want: Tensor) -> None:
@@ -169,6 +170,37 @@ def test_longer_chunks_are_fused_whatever_they_are_written_over(
     want = wanted(theirs, tokens, starts)
     for t, logits in got.items():
         same(logits, want[t])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("chunk", [1, MOST_TOKENS + 1, 40])
+def test_pages_in_float16(tmp_path_factory: pytest.TempPathFactory, name: str, chunk: int) -> None:
+    model, theirs = the_model(tmp_path_factory.getbasetemp() / f"{name}-int4", name, WeightForm.INT4)
+    shape, tokens = WindowShape(PAGE, SINKS, RING), history(8)
+    starts, messages = split_messages(tokens, SINKS, seed=6)
+    pages = make_pages(model, shape.quota_pages, PAGE, torch.float16)
+    session = make_session(pages, shape, tokens, messages)
+    got, held = run_and_read(fused_only(model, pages), pages, session, chunk)
+    want = wanted(theirs, tokens, starts, Halved(held, close=8e-3))
+    for t, logits in got.items():
+        same(logits, want[t])
+
+
+@pytest.mark.parametrize("dtype", PAGE_TYPES)
+def test_wherever_a_prompt_is_cut_the_same_bits_come_out(
+    tmp_path_factory: pytest.TempPathFactory, dtype: torch.dtype
+) -> None:
+    """Its tokens attend to each other before they are stored, and to those of the chunk before afterwards."""
+    model, _ = the_model(tmp_path_factory.getbasetemp() / "llama-int4", "llama", WeightForm.INT4)
+    shape, tokens = WindowShape(PAGE, 0, 3 * RING), history(9, 80)
+    found = []
+    for chunk in (80, 40, 16):
+        pages = make_pages(model, shape.quota_pages, PAGE, dtype)
+        session = make_session(pages, shape, tokens, [("m", tokens)])
+        logits = run_all(fused_only(model, pages), pages, [session], chunk)[1][79]
+        found.append((logits, pages.k.nan_to_num(7.0), pages.v.nan_to_num(7.0)))
+    for some in found[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(some, found[0], strict=True))
 
 
 def test_guesses_are_computed_with_the_token_that_is_known(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -20,8 +20,8 @@ from tests.engine.tiny import Tiny
 
 QUOTA, PAGE, TURNS = 96, 8, 9
 GREEDY = SamplingParams(max_tokens=20)
-# A packed value that lies between two levels may fall to either side when sums are taken in another order.
-CLOSE = {KvFormat.AUTO: 1e-4, KvFormat.TQ3: 0.5}
+# A value that lies between two levels, or two float16, may fall to either side when sums are taken in another order.
+CLOSE = {KvFormat.FULL: 1e-4, KvFormat.AUTO: 1e-3, KvFormat.TQ3: 0.5}
 
 Logits = dict[tuple[SessionId, Position], Tensor]
 
@@ -150,6 +150,6 @@ def test_however_the_prompt_was_cut(tiny: Tiny, chunk: int, kv_format: KvFormat)
 
 
 def test_however_it_was_guessed(tiny: Tiny) -> None:
-    watched = Watched(tiny, KvFormat.AUTO, guess_tokens=4)
+    watched = Watched(tiny, KvFormat.FULL, guess_tokens=4)
     found = watched.answer(watched.open())
-    torch.testing.assert_close(found, at_once(tiny, KvFormat.AUTO), rtol=0, atol=CLOSE[KvFormat.AUTO])
+    torch.testing.assert_close(found, at_once(tiny, KvFormat.FULL), rtol=0, atol=CLOSE[KvFormat.FULL])

@@ -33,12 +33,12 @@ from engine.sinks import PinnedMessage, Role
 from engine.types import EngineError, MessageKey, PoolFullError, QuotaError, SessionId
 from engine.window import WindowShape
 from tests.engine.helpers import one_sentence, poison
-from tests.engine.reference import Packing, reference_logits, visible, visible_after
+from tests.engine.reference import Halved, Packing, reference_logits, visible, visible_after
 from tests.engine.reference_scored import scored_reference
 from tests.engine.tiny import Tiny
 
-# Logits of two float32 paths differ by less. A packed value that lies between two levels may fall to either side.
-CLOSE = {KvFormat.AUTO: 1e-4, KvFormat.INT8: 0.05, KvFormat.K8V4: 0.2, KvFormat.TQ3: 0.5}
+# Logits of two float32 paths differ by less. A value that lies between two levels, or two float16, may fall to either.
+CLOSE = {KvFormat.FULL: 1e-4, KvFormat.AUTO: 1e-3, KvFormat.INT8: 0.05, KvFormat.K8V4: 0.2, KvFormat.TQ3: 0.5}
 
 SOME_STOPS = frozenset(range(0, 259, 20))  # a random model ends nothing by itself
 
@@ -54,7 +54,7 @@ sampling = st.builds(
 )
 CONFIGS = [
     EngineConfig(quota_tokens=56, page_size=4, sessions=2, chunk_tokens=7, host_bytes=200_000),
-    EngineConfig(quota_tokens=71, page_size=8, sessions=3, chunk_tokens=100),
+    EngineConfig(quota_tokens=71, page_size=8, sessions=3, chunk_tokens=100, kv_format=KvFormat.FULL),
     EngineConfig(quota_tokens=40, page_size=1, sessions=1, chunk_tokens=1, host_bytes=20_000),
     EngineConfig(quota_tokens=96, page_size=16, sessions=2, chunk_tokens=16, host_bytes=50_000),
     EngineConfig(
@@ -62,9 +62,15 @@ CONFIGS = [
     ),
     EngineConfig(96, page_size=8, sessions=2, chunk_tokens=100, host_bytes=20_000, kv_format=KvFormat.K8V4),
     EngineConfig(72, page_size=4, sessions=3, chunk_tokens=16, host_bytes=50_000, kv_format=KvFormat.TQ3),
-    EngineConfig(64, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, policy=Policy.SCORED),
-    EngineConfig(72, page_size=8, sessions=3, chunk_tokens=5, host_bytes=20_000, policy=Policy.SCORED),
-    EngineConfig(32, page_size=1, sessions=1, chunk_tokens=1, guess_tokens=3, policy=Policy.SCORED),
+    EngineConfig(
+        64, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, kv_format=KvFormat.FULL, policy=Policy.SCORED
+    ),
+    EngineConfig(
+        72, page_size=8, sessions=3, chunk_tokens=5, host_bytes=20_000, kv_format=KvFormat.FULL, policy=Policy.SCORED
+    ),
+    EngineConfig(
+        32, page_size=1, sessions=1, chunk_tokens=1, guess_tokens=3, kv_format=KvFormat.FULL, policy=Policy.SCORED
+    ),
     EngineConfig(64, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, policy=Policy.TRUNCATE),
     EngineConfig(80, page_size=8, sessions=2, guess_tokens=3, kv_format=KvFormat.INT8, policy=Policy.TRUNCATE),
     EngineConfig(56, page_size=4, sessions=2, chunk_tokens=16, host_bytes=200_000, policy=Policy.RECOMPUTE),
@@ -463,7 +469,9 @@ class EngineMachine(RuleBasedStateMachine):
         fitting = len(self.history[session]) + opening + room <= self.holds(session, newest)
         return fitting or self.engine.config.policy is not Policy.TRUNCATE
 
-    def packing(self) -> Packing | None:
+    def packing(self) -> Packing | Halved | None:
+        if self.engine.config.kv_format is KvFormat.AUTO:
+            return Halved()
         pages, chosen = self.engine.pages, page_format(self.engine.config.kv_format, self.tiny.ours.config.head_dim)
         return None if chosen is None else Packing(chosen, pages.kept_pages)
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from engine.cache.formats.kv_format import KvFormat
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import AnswerFinished, EngineEvent, FinishReason, TokensEvicted
@@ -28,7 +29,11 @@ class Logged:
     """An engine of a policy that keeps the logits it draws from, and NaN in everything that nobody may read."""
 
     def __init__(self, tiny: Tiny, policy: Policy, **config: int) -> None:
-        asked = EngineConfig(**({"quota_tokens": 96, "page_size": PAGE, "host_bytes": 1 << 22} | config), policy=policy)
+        asked = EngineConfig(
+            **({"quota_tokens": 96, "page_size": PAGE, "host_bytes": 1 << 22} | config),
+            policy=policy,
+            kv_format=KvFormat.FULL,
+        )
         self.engine = Engine(replace(tiny.ours, stop_ids=frozenset()), asked)
         self.engine.pages.k.fill_(float("nan"))
         self.engine.pages.v.fill_(float("nan"))

@@ -31,7 +31,11 @@ def engine_in(
     tiny: Tiny, kind: KvFormat | Policy, *, sessions: int = 2, images: int = 500, page_size: int = PAGE
 ) -> Engine:
     config = EngineConfig(96, page_size, sessions, chunk_tokens=20)
-    config = replace(config, policy=kind) if isinstance(kind, Policy) else replace(config, kv_format=kind)
+    config = (
+        replace(config, policy=kind, kv_format=KvFormat.FULL)
+        if isinstance(kind, Policy)
+        else replace(config, kv_format=kind)
+    )
     size = Engine(tiny.ours, config).pages.page_bytes
     engine = Engine(replace(tiny.ours, stop_ids=frozenset()), replace(config, host_bytes=images * size))
     engine.pages.k.fill_(float("nan"))
@@ -153,7 +157,7 @@ def test_without_room_for_its_last_page_a_chat_computes_that_again(
     assert [*said, turn(engine, session, 7)] == expected
 
 
-@pytest.mark.parametrize("kind", [KvFormat.AUTO, Policy.SCORED])
+@pytest.mark.parametrize("kind", [KvFormat.FULL, Policy.SCORED])
 @pytest.mark.parametrize("images", [5, 14])
 def test_what_is_known_by_a_key_is_always_the_same(
     tiny: Tiny, kind: KvFormat | Policy, images: int, monkeypatch: pytest.MonkeyPatch

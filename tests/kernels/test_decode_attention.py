@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.cpu.decode_attention import PIECE, attend_piece, exponential, join_pieces
+from kernels.cpu.page_rows import PAGE_TYPES, units
 
 
 @settings(deadline=None, max_examples=40)
@@ -16,19 +17,22 @@ from kernels.cpu.decode_attention import PIECE, attend_piece, exponential, join_
     st.integers(1, 4),
     st.sampled_from([32, 64, 96, 128]),
     st.sampled_from([0.1, 1.0, 30.0]),
+    st.sampled_from(PAGE_TYPES),
 )
-def test_pieces_make_the_whole_softmax(lengths: list[int], group: int, dim: int, spread: float) -> None:
+def test_pieces_make_the_whole_softmax(
+    lengths: list[int], group: int, dim: int, spread: float, dtype: torch.dtype
+) -> None:
     torch.manual_seed(len(lengths))
     slots = sum(lengths) + 3 * len(lengths)
-    k, v = torch.full((2, slots, dim), float("nan"))
+    k, v = torch.full((2, slots, dim), float("nan"), dtype=dtype)
     q = torch.randn(group, dim) * spread
     parts, scores = torch.zeros(len(lengths), group, dim + 2), torch.zeros(group, PIECE)
     at, seen = 0, []
     for index, length in enumerate(lengths):
         at += 3  # slots that must not be read
-        k[at : at + length], v[at : at + length] = torch.randn(2, length, dim)
+        k[at : at + length], v[at : at + length] = torch.randn(2, length, dim).to(dtype)
         seen += range(at, at + length)
-        arrays = q.numpy(), k.numpy(), v.numpy()
+        arrays = q.numpy(), units(k), units(v)
         attend_piece(*arrays, at, at + length, np.float32(0.2), scores.numpy(), parts[index].numpy())
         at += length
     weights = torch.softmax(q.double() @ k[seen].double().T * 0.2, dim=-1)

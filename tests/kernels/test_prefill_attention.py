@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kernels.cpu.page_rows import PAGE_TYPES
 from kernels.cpu.prefill_attention import BLOCK, ChunkKeys, PrefillAttention, chunk_keys
 from kernels.cpu.team import Team
 
@@ -22,24 +23,28 @@ CASES = st.tuples(
     st.integers(0, 3 * BLOCK),
     st.integers(1, 2 * BLOCK + 9),
     st.sampled_from([1, 2]),
+    st.sampled_from(PAGE_TYPES),
 )
+Case = tuple[tuple[int, int], int, int, int, int, int, torch.dtype]
 
 
 class World:
     """Sinks at positions [0, sinks), a ring of `earlier` tokens and then those of a chunk, in shuffled slots among
     others that hold NaN."""
 
-    def __init__(self, heads: tuple[int, int], dim: int, sinks: int, earlier: int, tokens: int) -> None:
+    def __init__(
+        self, heads: tuple[int, int], dim: int, sinks: int, earlier: int, tokens: int, dtype: torch.dtype
+    ) -> None:
         torch.manual_seed(sinks + 7 * earlier + 31 * tokens)
         (kv_heads, group), start = heads, sinks + 37
         self.sinks = sinks
         self.positions = torch.cat((torch.arange(sinks), torch.arange(start, start + earlier + tokens)))
         count = len(self.positions)
         self.slots = torch.randperm(2 * count)[:count]
-        self.k, self.v = torch.full((2, kv_heads, 2 * count, dim), float("nan"))
-        self.rows = torch.randn(2, count, kv_heads, dim)
+        self.k, self.v = torch.full((2, kv_heads, 2 * count, dim), float("nan"), dtype=dtype)
+        self.rows = torch.randn(2, count, kv_heads, dim).to(dtype).float()
         for pages, rows in zip((self.k, self.v), self.rows, strict=True):
-            pages[:, self.slots] = rows.transpose(0, 1)
+            pages[:, self.slots] = rows.transpose(0, 1).to(dtype)
         self.q, self.q_sink = torch.randn(2, tokens, kv_heads * group, dim) * 3
         ring = torch.randint(0, earlier + 1, (tokens,)).sort().values + sinks
         own = torch.arange(count - tokens, count)
@@ -72,20 +77,18 @@ class World:
 
 @settings(deadline=None, max_examples=30)
 @given(CASES)
-def test_it_is_a_softmax_over_what_is_seen(case: tuple[tuple[int, int], int, int, int, int, int]) -> None:
-    *sizes, threads = case
-    world = World(*sizes)
+def test_it_is_a_softmax_over_what_is_seen(case: Case) -> None:
+    *sizes, threads, dtype = case
+    world = World(*sizes, dtype)
     got = world.attend(0, len(world.q), TEAMS[threads])
     torch.testing.assert_close(got.double(), world.wanted(), rtol=1e-4, atol=2e-5)
 
 
 @settings(deadline=None, max_examples=20)
 @given(CASES, st.integers(1, BLOCK), st.integers(0, 5))
-def test_a_prompt_may_be_cut_anywhere(
-    case: tuple[tuple[int, int], int, int, int, int, int], cut: int, more: int
-) -> None:
-    *sizes, threads = case
-    world = World(*sizes)
+def test_a_prompt_may_be_cut_anywhere(case: Case, cut: int, more: int) -> None:
+    *sizes, threads, dtype = case
+    world = World(*sizes, dtype)
     tokens = len(world.q)
     edges = [0, *sorted({min(cut, tokens), min(cut + more, tokens), tokens})]
     parts = [world.attend(a, b, TEAMS[1]) for a, b in pairwise(edges)]
@@ -93,7 +96,7 @@ def test_a_prompt_may_be_cut_anywhere(
 
 
 def test_what_is_no_number_stays_none() -> None:
-    world = World((1, 2), 16, 5, 70, 9)
+    world = World((1, 2), 16, 5, 70, 9, torch.float16)
     world.q[4, 1] = float("nan")
     finite = world.attend(0, 9, TEAMS[1]).isfinite().all(-1)
     assert finite.sum() == 17
@@ -107,3 +110,5 @@ def test_other_shapes_are_refused() -> None:
     keys: ChunkKeys = chunk_keys(torch.zeros(0, dtype=torch.long), torch.arange(3), 0, torch.zeros(3, 4).long())
     with pytest.raises(ValueError, match="shapes"):
         run(x, x, (x, x), (x, x), keys, 1.0)
+    with pytest.raises(ValueError, match="bfloat16"):
+        run(*(x.view(3, 1, 16).expand(3, 2, 16),) * 2, (x, x), (x.bfloat16(), x.bfloat16()), keys, 1.0)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from app.models import manifest
 from app.models.errors import ModelError
 from app.models.kv_format import KvFormat
 from app.models.manifest import Attention
 from engine.cache.formats.kv_format import KvFormat as EngineFormat
-from engine.cache.formats.kv_format import kv_bytes_per_head
+from engine.cache.formats.kv_format import kv_bytes_per_head, page_type
 
 GOOD = """
 name = "a"
@@ -77,7 +78,9 @@ def test_an_unknown_name_lists_what_there_is() -> None:
 @pytest.mark.parametrize("name", KvFormat)
 @pytest.mark.parametrize("head_size", [64, 80, 96, 128, 256])
 def test_a_token_costs_what_the_engine_says(name: KvFormat, head_size: int) -> None:
-    engine_says = kv_bytes_per_head(EngineFormat(name.value), head_size, bytes_per_value=2)
+    engine_format = EngineFormat(name.value)
+    held = page_type(engine_format, torch.float32, torch.device("cpu"))
+    engine_says = kv_bytes_per_head(engine_format, head_size, held.itemsize)
     assert name.bytes_per_head(head_size) == engine_says
     assert Attention(30, 3, head_size).kv_bytes_per_token(name) == 90 * engine_says
 
