@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import sys
 import threading
@@ -36,6 +37,11 @@ _NUMERICS = b"8 bits, a scale for each token"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Names of glibc's mallopt."""
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_LIMITS = (
+    ("sentence_bert_config.json", "max_seq_length"),
+    ("tokenizer_config.json", "model_max_length"),
+    ("config.json", "max_position_embeddings"),
+)
 _PROBE = "我们昨天讨论了数据库的索引结构，并决定在下个星期测试缓存的性能。"
 
 
@@ -50,6 +56,8 @@ class Embedder:
         self._threads = threads
         self.id = _identity(folder)
         self.tokenizer: Tokenizer = _tokenizer(folder)
+        self.limit = _limit(folder)
+        """Tokens of a text that it reads."""
         self._model: SentenceTransformer | None = None
         self.in_eight_bits = False
         """Whether its layers are held in 8 bits (eight_bits.py); known once it is loaded."""
@@ -157,6 +165,19 @@ def _tokenizer(folder: Path) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _limit(folder: Path) -> int:
+    """What the model's own files say of the tokens that it reads; those of BERT's small ones where they say nothing."""
+    for name, field in _LIMITS:
+        for file in (folder / name, *sorted(folder.glob(f"0_*/{name}"))):
+            try:
+                limit = json.loads(file.read_text(encoding="utf-8")).get(field)
+            except (OSError, ValueError, AttributeError):
+                continue
+            if isinstance(limit, int) and 16 <= limit <= 1_000_000:
+                return limit
+    return 256
 
 
 def _identity(folder: Path) -> str:

@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*)")
+_UNDERLINE = re.compile(r" {0,3}(?:={2,}|-{2,})[ \t]*\Z")
+"""Makes a heading of the line above it, where that is a paragraph of its own."""
+_TITLE = re.compile(r" {0,3}(?![-=#>|+*~`\s]|\d{1,9}[.)][ \t])\S")
 _FENCE = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*(`{3,}(?=[^`]*\Z)|~{3,})(.*)")
 """A code fence, also one in a quotation or at a list's item."""
 
@@ -17,8 +20,14 @@ def headings(text: str) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     held = 0
     open_fence = ""
+    above: tuple[int, str] | None = None
+    blank = True
     for start, line in _lines(text):
         fence = _FENCE.match(line)
+        if above is not None and not open_fence and _UNDERLINE.match(line):
+            found.append(above)
+        above = (start, line.strip()) if blank and fence is None and _TITLE.match(line) else None
+        blank = not line.strip() or _HEADING.match(line) is not None
         if fence is not None and not open_fence:
             open_fence, held = fence.group(1), len(found)
         elif fence is not None and fence.group(1).startswith(open_fence) and not fence.group(2).strip():
@@ -27,6 +36,11 @@ def headings(text: str) -> list[tuple[int, str]]:
         elif words := _words(line):
             found.append((start, words))
     return found
+
+
+def is_underline(line: str) -> bool:
+    """Whether a line can make a heading of the line above it."""
+    return _UNDERLINE.match(line) is not None
 
 
 def _words(line: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from memory import inventory, unread, web
-from memory.chunking import Chunk, Chunker, Section
+from memory.chunking import Chunk, Chunker, Section, chunk_tokens
 from memory.digest import Kept, Segment, keep, makers, next_segment
 from memory.embed import Embedder
 from memory.filter import Filter
@@ -68,7 +68,7 @@ class Memory:
         self._lock = lock
         self._ocr_languages = ocr_languages
         self._read = read
-        self._chunker = Chunker(embedder.tokenizer)
+        self._chunker = Chunker(embedder.tokenizer, chunk_tokens(embedder.limit))
         self._reads_unspaced = embedder.reads_unspaced_scripts()
         self._recaller = Recaller(store, self._reads_unspaced)
 
@@ -220,8 +220,9 @@ class Memory:
         now = time.time()
         chunks = list[Chunk]()
         for done, section in enumerate(extract.sections):
-            job.step("store", done, len(extract.sections))
-            chunks += self._chunker.chunks(section, extract.layout)
+            for some in self._chunker.stretches(section, extract.layout):
+                job.step("store", done, len(extract.sections))
+                chunks += some
         first = unread.first_ordinal(self._store.passages, source.id, chunks[0].page or 1) if chunks else 0
         return [
             NewPassage(_passage(source, chunk, ordinal, now), heading=chunk.heading)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFont
 
+from memory import Memory, chunking
 from memory.ingest.encoding import decode
 from memory.ingest.extract import Extract, Format, Job
 from memory.ingest.readers import read_file
@@ -187,3 +188,18 @@ def test_progress_and_stop(tmp_path: Path) -> None:
     with pytest.raises(IngestCancelledError):
         read_file(Job(file, "three.pdf", "eng", steps.append, stop_on_page_two))
     assert [(step.phase, step.done, step.total) for step in steps] == [("read", 0, 3), ("read", 1, 3)]
+
+
+def test_the_cutting_of_one_long_section_is_stopped_in_its_midst(
+    tmp_path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunking, "_STRETCH", 500)
+    file = tmp_path / "long.txt"
+    file.write_text("The pump stands in the cellar. " * 400)
+    heard: list[Progress] = []
+    with pytest.raises(IngestCancelledError):
+        memory.ingest(
+            file, file.name, str(file), heard.append, lambda: sum(progress.phase == "store" for progress in heard) > 5
+        )
+    assert [progress.phase for progress in heard].count("store") == 6
+    assert memory.documents() == []
