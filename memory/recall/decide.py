@@ -71,7 +71,10 @@ def _completed(decision: Decision, known: Known) -> Decision:
 
 
 def _speculative(known: Known, question: str) -> Decision:
-    own = is_own(question) or (leans_back(question) and any(is_own(asked) for asked in known.earlier[-1:]))
+    # What only names a thing ("my tax number") asks as a search does, and is held to a search's bar.
+    named_only = phrases.OWN_THING.match(question) is not None
+    continued = leans_back(question) and any(is_own(asked) for asked in known.earlier[-1:])
+    own = (is_own(question) and not named_only) or continued
     return Decision(Scope.EVERYTHING, "searched in case something stored helps", question, own=own)
 
 
@@ -83,6 +86,13 @@ def is_own(question: str) -> bool:
 def is_question(text: str) -> bool:
     """Whether a text asks something."""
     return phrases.ASKING.search(text) is not None
+
+
+def is_telling(text: str) -> bool:
+    """Whether a text tells something of the person and asks nothing: "my dog is called Rex", and not "my tax
+    number"."""
+    told = phrases.TELLING.match(text) and not phrases.ASKING.search(text)
+    return bool(told) and not phrases.OWN_THING.match(text)
 
 
 def is_arithmetic(question: str) -> bool:
@@ -115,9 +125,8 @@ def _about_files(request: RecallRequest, known: Known, question: str) -> Decisio
         return Decision(
             Scope.FILE, "the question speaks of a file: the newest one", "", (known.names[-1][0],), must=True
         )
-    return Decision(
-        Scope.DOCUMENTS, "the question speaks of a file", question, must=bool(phrases.DEFINITE_FILE.search(question))
-    )
+    definite = bool(phrases.DEFINITE_FILE.search(question))
+    return Decision(Scope.DOCUMENTS, "the question speaks of a file", question, must=definite, own=is_own(question))
 
 
 def _needs_nothing(question: str) -> Decision | None:
@@ -135,7 +144,7 @@ def _needs_nothing(question: str) -> Decision | None:
 
 
 def _about_the_past(request: RecallRequest, known: Known, question: str) -> Decision | None:
-    telling = bool(phrases.TELLING.match(question)) and not phrases.ASKING.search(question)
+    telling = is_telling(question)
     if phrases.MEMORY_WORDS.search(question) and not telling:
         if phrases.THIS_CHAT.search(question) and known.unseen:
             return Decision(Scope.CHAT, "the question points back into this chat", question, must=True)

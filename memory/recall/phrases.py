@@ -105,6 +105,12 @@ TELLING = re.compile(
     r"(i|my|we|our|im|ive) |i'm |i've |we're |we've )|^(请?记住|我的?|我们)",
     _IGNORE,
 )
+OWN_THING = re.compile(
+    r"^(my|our)( (?!(is|are|was|were|has|have|had|isn't|got|can|will|does|did|just|keeps?|feels?|looks?|needs?|wants?)"
+    r"\b)[a-z][a-z'’-]*){1,5}$|^(我|我们)的[^，。？是有叫在了很太好又]{1,8}$",
+    _IGNORE,
+)
+"""A thing of the person's, and nothing that is surely said of it."""
 ASKING = re.compile(
     r"[?？]|\b(what|when|where|which|wich|who|whom|whose|why|how)('?s|re|d)?\b|"
     r"^(is|are|was|were|am|do|does|did|can|could|should|will|would|has|have|had)\b|"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from memory.filter import Filter
 from memory.recall.assemble import assemble, nothing_found, passages_for
 from memory.recall.decide import Known, decide, is_question, page_asked
-from memory.recall.gate import BAR, OWN_BAR, TALK_BAR, TOLD_BAR, Gate
+from memory.recall.gate import BAR, FOLLOW_UP_BAR, OWN_BAR, TALK_BAR, TOLD_BAR, Gate
 from memory.recall.rank import in_window, rank, repeats, without_repetition
 from memory.recall.search import DEPTH, Candidate, Query, query_of, search
 from memory.recall.talks import talks
@@ -31,6 +31,8 @@ from memory.words import content_terms
 
 _TALK_REACH, _TALK_MOST = 16, 3
 """Messages before and after the best passage that count as the same talk, and how many of them are added."""
+_NARROW = (Scope.CHAT, Scope.CHATS, Scope.DOCUMENTS)
+"""Where nothing is found in these, the search goes on beyond: "paper" may be a document, and is collected on Monday."""
 _TAIL = 0.55
 """A passage below this share of the best score is left out: it would only mislead."""
 
@@ -51,7 +53,7 @@ class Recaller:
         limit = passages_for(request.budget_tokens)
         query = query_of(decision.query, self._reads_unspaced, request.asked)
         found = self._find(decision, query, request, limit)
-        if not found.ranked and not found.in_window and decision.scope in (Scope.CHAT, Scope.CHATS):
+        if not found.ranked and not found.in_window and decision.scope in _NARROW:
             wider = Scope.CHATS if decision.scope is Scope.CHAT else Scope.EVERYTHING
             widened = replace(decision, scope=wider, reason=f"{decision.reason}; nothing there, so searched further")
             further = self._find(widened, query, request, limit)
@@ -109,7 +111,7 @@ class Recaller:
         # What the model sees is filtered out afterwards: search that much deeper.
         depth = min(DEPTH + len(request.visible) + len(request.delivered), 400)
         candidates = search(self._store, query, _filter(decision, request), depth)
-        gate = Gate(self._store, query, decision.must or decision.own)
+        gate = Gate(self._store, query, decision.must or decision.own, candidates)
         return [Judged(c, gate.nearness(c), _bar(decision, c, request)) for c in candidates]
 
     def _first_passages(self, decision: Decision, limit: int) -> list[Candidate]:
@@ -126,7 +128,9 @@ class Recaller:
     def _around(self, found: _Found, decision: Decision, request: RecallRequest) -> list[Candidate]:
         """For the room that is left: what the same talk says about it further on, and the neighbours."""
         near = self._neighbours(found.ranked, decision, request)
-        talk = [_plain(passage) for passage in _unseen([one.candidate.passage for one in _same_talk(found)], request)]
+        bar = TALK_BAR if decision.query == request.question.strip() else FOLLOW_UP_BAR
+        same = (one.candidate.passage for one in _same_talk(found, bar))
+        talk = [_plain(passage) for passage in _unseen(same, request)]
         together = (candidate.passage for candidate in [*near[:1], *talk, *near[1:]])
         return [_plain(p) for p in without_repetition(together, (c.passage for c in found.ranked))]
 
@@ -167,7 +171,7 @@ class _Found:
     judged: Sequence[Judged] = ()
 
 
-def _same_talk(found: _Found) -> list[Judged]:
+def _same_talk(found: _Found, bar: float) -> list[Judged]:
     """What a search found in the talk around the best passage, nearest first: "she hates tuna" is far from a question
     about Moxie by itself, and close to where Moxie was named."""
     best = found.ranked[0].passage if found.ranked else None
@@ -179,7 +183,7 @@ def _same_talk(found: _Found) -> list[Judged]:
         for one in found.judged
         if one.candidate.passage.source.id == best.source.id
         and abs(one.candidate.passage.ordinal - best.ordinal) <= _TALK_REACH
-        and one.nearness >= TALK_BAR
+        and one.nearness >= bar
         and one.candidate.passage.id not in known
     ]
     return sorted(near, key=lambda one: -one.nearness)[:_TALK_MOST]

@@ -100,3 +100,11 @@ def test_pages() -> None:
     assert page_asked("第 3 页写了什么") == 3
     assert page_asked("What is on the page?") is None
     assert not is_generic("What is on page 2?")
+
+
+def test_a_thing_of_ones_own_is_searched_for_and_a_statement_is_not() -> None:
+    for asked in ("my tax number", "our gig date", "my wifi password", "我的导师"):
+        decision = decide(RecallRequest(asked, CHAT), KNOWN)
+        assert (decision.scope, decision.own, decision.must) == (Scope.EVERYTHING, False, False), asked
+    for told in ("My dog is called Rex", "my cat has fleas", "Our train got cancelled", "我的狗叫小明"):
+        assert ask(told) is Scope.NOTHING, told

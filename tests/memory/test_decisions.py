@@ -15,6 +15,7 @@ from tests.memory.decisions import NEEDS_NOTHING, Outcome
 
 RECALLED = frozenset({"fact", "favourite", "decision", "file", "date", "quote", "follow-up"})
 FALSE_RECALLS = 0.02
+MISSED_RECALLS = 0.03
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,13 @@ def test_few_false_recalls(filled: Memory) -> None:
     found = list(decisions.outcomes(filled, decisions.lines()))
     assert len(found) >= 300
     assert decisions.wrong_share(found, NEEDS_NOTHING) <= FALSE_RECALLS, wrong(found, NEEDS_NOTHING)
+
+
+@pytest.mark.slow
+def test_few_missed_recalls(filled: Memory) -> None:
+    found = list(decisions.outcomes(filled, [line for line in decisions.lines() if line.kind in RECALLED]))
+    assert len(found) >= 180
+    assert decisions.wrong_share(found, RECALLED) <= MISSED_RECALLS, wrong(found, RECALLED)
 
 
 @pytest.mark.slow

@@ -38,6 +38,8 @@ BRIDGES = ["Who built the Øresund bridge?", "How long did it take?", "What did 
         (["介绍一下故宫的历史"], "它是什么时候建的？", "故宫"),
         (["苏州园林有哪些？"], "那里怎么去？", "苏州园林"),
         (["北京今天的天气怎么样？"], "那上海呢？", "天气"),
+        (["杭州的酒店订好了吗"], "一晚多少钱？", "杭州"),
+        (["新房子的物业费交了吗"], "每个月多少钱？", "物业费"),
     ],
 )
 def test_a_follow_up_is_searched_with_what_it_leaves_out(earlier: list[str], question: str, wanted: str) -> None:

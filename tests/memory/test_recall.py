@@ -320,3 +320,25 @@ def test_what_people_look_for(memory: Memory, turns: Turns, question: str, answe
         )
     )
     assert memory.search(question, 3)[0].passage.text == answer
+
+
+def test_a_name_is_known_in_small_letters_too(memory: Memory, turns: Turns) -> None:
+    memory.remember(turns(["I love Porto in spring.", "So do I.", "hotel in porto is the Casa Azul", "Noted.", *TALK]))
+    recall = memory.recall(RecallRequest("porto 的酒店叫什么", SourceId("chat-2")), count)
+    assert "Casa Azul" in recall.block
+
+
+def test_where_no_file_answers_a_word_for_files_the_chats_are_searched(
+    memory: Memory, turns: Turns, two_files: tuple[SourceId, SourceId]
+) -> None:
+    memory.remember(turns(["The photos of the wedding are in the red box under the stairs.", "Good.", *TALK]))
+    recall = memory.recall(RecallRequest("Where are the photos of the wedding?", SourceId("chat-2")), count)
+    assert "red box" in recall.block
+    assert recall.decision.scope is Scope.EVERYTHING
+
+
+def test_a_talk_is_found_by_its_title(memory: Memory, turns: Turns) -> None:
+    named = [replace(message, chat_title="Falcon project") for message in turns(["The beta is due on 18 September."])]
+    memory.remember([*named, *turns(TALK, "chat-2")])
+    recall = memory.recall(RecallRequest("When is the falcon beta due?", SourceId("chat-3")), count)
+    assert "18 September" in recall.block
