@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pymupdf
@@ -256,13 +256,13 @@ def test_cutting_a_long_file_is_stopped_between_its_sections(
 ) -> None:
     file = tmp_path / "long.py"
     file.write_text("".join(f"def part_{n}() -> int:\n    return {n}\n\n\n" for n in range(40)))
-    cut, chunks = list[Section](), Chunker.chunks
+    cut, stretches = list[Section](), Chunker.stretches
 
-    def count(self: Chunker, section: Section, layout: Layout = Layout.PLAIN) -> list[Chunk]:
+    def count(self: Chunker, section: Section, layout: Layout = Layout.PLAIN) -> Iterator[list[Chunk]]:
         cut.append(section)
-        return chunks(self, section, layout)
+        return stretches(self, section, layout)
 
-    monkeypatch.setattr(Chunker, "chunks", count)
+    monkeypatch.setattr(Chunker, "stretches", count)
     with pytest.raises(IngestCancelledError):
         memory.ingest(file, file.name, str(file), lambda _: None, lambda: len(cut) == 3)
     assert len(cut) == 3
