@@ -288,7 +288,7 @@ class Memory:
         within = Filter(kind=kind, without=web.expired(self._store.passages, time.time()))
         found = search(self._store, query_of(query, self._reads_unspaced, time.time()), within, max(60, 4 * limit))
         request = RecallRequest("", SourceId(""))
-        best = rank(found, request, limit, cap_sources=False)
+        best = rank(found, request, limit, cap_sources=False, question=query)
         return [Hit(c.passage, round(c.score, 4), round(c.dense, 4), round(c.lexical, 4)) for c in best]
 
     def recall(self, request: RecallRequest, count_tokens: TokenCounter) -> Recall:

@@ -51,12 +51,18 @@ class Cues:
         if self._asks_time and _TELLS_TIME.search(passage.text):
             worth += _TIME
         worth += _LENGTH * min(1.0, len(passage.text) / _FULL_LENGTH)
-        named = _NAMED_LINE.match(passage.text)
-        if named and self._words.issuperset(re.findall(r"\w+", fold(named[1]))):
+        named = speaker(passage.text)
+        if named and self._words.issuperset(re.findall(r"\w+", fold(named))):
             worth += _SPEAKER
         if before is not None and asks(before):
             worth += _ANSWERS
         return worth
+
+
+def speaker(text: str) -> str:
+    """The name before the colon that a line begins with: who says it, in a talk that was pasted; "" without one."""
+    named = _NAMED_LINE.match(text)
+    return named[1] if named else ""
 
 
 def asks(passage: Passage) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from memory.recall.newest import newest_first
 from memory.recall.search import Candidate
 from memory.types import Passage, RecallRequest, SourceId
 from memory.words import fold, tokens
@@ -23,9 +24,11 @@ first ten taken count. On LoCoMo the evidence within a turn of the first ten ris
 falls from 84.6 to 82.9."""
 
 
-def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, cap_sources: bool) -> list[Candidate]:
-    """At most `limit` candidates, best first: nothing the model sees already, not the question, nothing
-    twice."""
+def rank(
+    candidates: Sequence[Candidate], request: RecallRequest, limit: int, cap_sources: bool, question: str
+) -> list[Candidate]:
+    """At most `limit` candidates for a question (which may be more than what was typed), best first: nothing the model
+    sees already, not what was typed, nothing twice, the later of two statements before the earlier."""
     at_home = {*request.attached, *request.chat_documents}
     path = set(request.path)
 
@@ -37,7 +40,7 @@ def rank(candidates: Sequence[Candidate], request: RecallRequest, limit: int, ca
     kept: list[Candidate] = []
     words: list[set[str]] = []
     new = [c for c in candidates if not in_window(c.passage, request) and not repeats(c.passage, request)]
-    for candidate in _spread(sorted(new, key=value, reverse=True), value):
+    for candidate in _spread(newest_first(sorted(new, key=value, reverse=True), value, question), value):
         terms = set(tokens(candidate.passage.text))
         if any(_overlap(terms, other) >= _SAME for other in words):
             continue

@@ -101,7 +101,8 @@ class Recaller:
             alone = query_of(question, self._reads_unspaced, request.asked)
             judged = _nearer(judged, self._judged(decision, alone, request))
         candidates = [one.candidate for one in judged if one.passes]
-        ranked = rank(candidates, request, limit, cap_sources=decision.scope is not Scope.FILE)
+        cap = decision.scope is not Scope.FILE
+        ranked = rank(candidates, request, limit, cap_sources=cap, question=decision.query)
         best = max((candidate.score for candidate in ranked), default=0.0)
         worth = [candidate for candidate in ranked if candidate.score >= _TAIL * best]
         seen = any(in_window(c.passage, request) and not repeats(c.passage, request) for c in candidates)

@@ -29,7 +29,9 @@ def candidate(text: str, ordinal: int, score: float, source: Source = _CHAT) -> 
 
 
 def order(*candidates: Candidate) -> list[int]:
-    return [c.passage.ordinal for c in rank(candidates, RecallRequest("", SourceId("")), 10, cap_sources=False)]
+    return [
+        c.passage.ordinal for c in rank(candidates, RecallRequest("", SourceId("")), 10, cap_sources=False, question="")
+    ]
 
 
 def test_of_nearly_equal_turns_one_elsewhere_comes_before_the_neighbour_of_a_taken_one() -> None:
@@ -51,7 +53,7 @@ def test_a_documents_parts_do_not_give_way_to_each_other() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.floats(0, 1)), unique_by=lambda pair: pair[0], max_size=20))
 def test_every_candidate_comes_once_and_the_best_comes_first(found: list[tuple[int, float]]) -> None:
     chosen = [candidate(f"word{ordinal}", ordinal, score) for ordinal, score in found]
-    ranked = rank(chosen, RecallRequest("", SourceId("")), 100, cap_sources=False)
+    ranked = rank(chosen, RecallRequest("", SourceId("")), 100, cap_sources=False, question="")
     assert sorted(c.passage.ordinal for c in ranked) == sorted(ordinal for ordinal, _ in found)
     assert not ranked or ranked[0].score == max(score for _, score in found)
 
