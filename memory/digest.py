@@ -100,9 +100,14 @@ def keep(store: Store, source: SourceId, messages: Sequence[str], summary: str, 
     return kept
 
 
-def between(db: PassageDb, first: float, end: float) -> list[Passage]:
-    """The digests of turns said in [first, end), newest first."""
-    rows = db.rows("SELECT id FROM passages WHERE role = ? AND time >= ? AND time < ?", ROLE, first, end)
+def between(db: PassageDb, first: float, end: float, most: int) -> list[Passage]:
+    """The digests of turns said in [first, end), at most so many, newest first."""
+    rows = db.rows(
+        f"SELECT id FROM passages WHERE role = '{ROLE}' AND time >= ? AND time < ? ORDER BY time DESC LIMIT ?",
+        first,
+        end,
+        most,
+    )
     found = db.get([PassageId(str(identifier)) for (identifier,) in rows]).values()
     return sorted(found, key=lambda passage: -passage.time)
 

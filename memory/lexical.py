@@ -101,7 +101,8 @@ class Lexicon:
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         """In how many passages each term occurs; those that occur in none are left out."""
-        return {term: posting.documents for term, posting in self._postings(terms).items() if posting.documents}
+        most = self.count()
+        return {term: min(most, found.documents) for term, found in self._postings(terms).items() if found.documents}
 
     def match(self, terms: Sequence[str], limit: int, admitted: Admitted) -> Rows:
         """The rows that match best of those admitted, at most `limit`, best first."""

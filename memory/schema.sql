@@ -50,6 +50,7 @@ CREATE INDEX passages_by_message ON passages(message) WHERE message IS NOT NULL;
 CREATE INDEX passages_by_parent ON passages(parent) WHERE parent IS NOT NULL;
 
 CREATE INDEX passages_of_digests ON passages(time) WHERE role = 'digest';
+CREATE INDEX passages_asked ON passages(time) WHERE role = 'user';
 
 -- Small copies of pictures, where an image embedder is in use: its vectors are made from them.
 CREATE TABLE pictures (

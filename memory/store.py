@@ -65,6 +65,7 @@ class Store:
 
     def _prepare(self) -> None:
         self._scrub_rest()
+        self.passages.warm()
         try:
             dimension = self._embedder.dimension
             with self._opening:
@@ -85,8 +86,11 @@ class Store:
     def _reconcile(self, vectors: VectorIndex) -> None:
         there = vectors.ids()
         wanted = self.passages.ids()
+        over = sorted(there.difference(wanted))
         with self._writing:
-            vectors.delete(sorted(there.difference(self.passages.ids())))
+            # What was stored between the two looks is not over.
+            alive = self.passages.get(over) if over else {}
+            vectors.delete([identifier for identifier in over if identifier not in alive])
         missing = [identifier for identifier in wanted if identifier not in there]
         for first in range(0, len(missing), _ROUND):
             part = missing[first : first + _ROUND]

@@ -15,7 +15,10 @@ from memory.types import Passage, PassageId, SourceId
 
 _SCHEMA = """
 CREATE TABLE mark (value TEXT NOT NULL);
-CREATE TABLE vectors (id TEXT PRIMARY KEY, source TEXT NOT NULL, vector BLOB NOT NULL) WITHOUT ROWID;
+-- In the order they came: what stands together in a source is read together.
+CREATE TABLE vectors (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, source TEXT NOT NULL, vector BLOB NOT NULL
+);
 CREATE INDEX vectors_by_source ON vectors(source);
 """
 _IN = "IN (SELECT value FROM json_each(?))"
@@ -44,18 +47,32 @@ class VectorTable:
 
     def rows(self, ids: Sequence[PassageId]) -> dict[PassageId, Vectors]:
         """The vectors of these passages, shape [dimension] each; unknown ids are left out."""
-        return _vectors(self._read(f"SELECT id, vector FROM vectors WHERE id {_IN}", json.dumps(ids)))
+        found, vectors = _matrix(self._read(f"SELECT id, vector FROM vectors WHERE id {_IN}", json.dumps(ids)))
+        return dict(zip(found, vectors, strict=True))
 
-    def of_sources(self, sources: Sequence[SourceId]) -> dict[PassageId, Vectors]:
-        """The vectors of all passages of these sources."""
-        return _vectors(self._read(f"SELECT id, vector FROM vectors WHERE source {_IN}", json.dumps(sources)))
+    def nearest(self, vector: Vectors, limit: int, ids: Sequence[PassageId]) -> list[tuple[PassageId, float]]:
+        """Of these passages the nearest, best first, with their cosines."""
+        return _nearest(self._read(f"SELECT id, vector FROM vectors WHERE id {_IN}", json.dumps(ids)), vector, limit)
+
+    def nearest_of_few(
+        self, vector: Vectors, limit: int, sources: Sequence[SourceId], few: int
+    ) -> list[tuple[PassageId, float]] | None:
+        """The same of all passages of these sources; None where they are more than `few`."""
+        sql = f"SELECT id, vector FROM vectors WHERE source {_IN} LIMIT {few + 1}"
+        rows = self._read(sql, json.dumps(sources))
+        return None if len(rows) > few else _nearest(rows, vector, limit)
+
+    def inside(self, ids: Sequence[PassageId], sources: Sequence[SourceId]) -> set[PassageId]:
+        """Which of these passages are of these sources."""
+        sql = f"SELECT id FROM vectors WHERE id {_IN} AND +source {_IN}"
+        return {PassageId(row[0]) for row in self._read(sql, json.dumps(ids), json.dumps(sources))}
 
     def upsert(self, passages: Sequence[Passage], vectors: Vectors) -> None:
         """Store or replace vectors, [n, dimension]."""
         halves = vectors.astype(np.float16)
         rows = [(passage.id, passage.source.id, half.tobytes()) for passage, half in zip(passages, halves, strict=True)]
         with self._lock, self._db:
-            self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+            self._db.executemany("INSERT OR REPLACE INTO vectors(id, source, vector) VALUES (?, ?, ?)", rows)
 
     def delete(self, ids: Sequence[PassageId]) -> None:
         """Remove vectors; unknown ids are no error."""
@@ -74,19 +91,27 @@ def _open(file: Path, mark: str) -> sqlite3.Connection:
         db.execute(f"PRAGMA {pragma}")
     if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
         db.executescript(_SCHEMA)
+        with db:
+            db.execute("INSERT INTO mark VALUES (?)", (mark,))
     if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
         db.close()
         raise sqlite3.DatabaseError("damaged")
     if db.execute("SELECT value FROM mark").fetchall() != [(mark,)]:
-        with db:
-            db.execute("DELETE FROM vectors")
-            db.execute("DELETE FROM mark")
-            db.execute("INSERT INTO mark VALUES (?)", (mark,))
+        db.close()
+        raise sqlite3.DatabaseError("made under another mark")
     return db
 
 
-def _vectors(rows: Sequence[tuple[str, bytes]]) -> dict[PassageId, Vectors]:
+def _matrix(rows: Sequence[tuple[str, bytes]]) -> tuple[list[PassageId], Vectors]:
     if not rows:
-        return {}
+        return [], np.empty((0, 0), dtype=np.float32)
     table = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float16).reshape(len(rows), -1)
-    return dict(zip((PassageId(row[0]) for row in rows), table.astype(np.float32), strict=True))
+    return [PassageId(row[0]) for row in rows], table.astype(np.float32)
+
+
+def _nearest(rows: Sequence[tuple[str, bytes]], vector: Vectors, limit: int) -> list[tuple[PassageId, float]]:
+    if not rows:
+        return []
+    ids, table = _matrix(rows)
+    cosines = table @ vector
+    return [(ids[number], float(cosines[number])) for number in np.argsort(-cosines, kind="stable")[:limit]]

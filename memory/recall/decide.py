@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import PurePath
 
 from memory.period import period
@@ -190,11 +191,12 @@ def named_files(question: str, known: Known) -> tuple[SourceId, ...]:
     folded = fold(question)
     found: dict[str, SourceId] = {}
     for source, name in known.names:
-        if any(_stands_in(form, folded) for form in _forms(name)):
+        if any(form in folded and _stands_in(form, folded) for form in _forms(name)):
             found[name] = source
     return tuple(dict.fromkeys(found.values()))
 
 
+@lru_cache(maxsize=1 << 16)
 def _forms(name: str) -> tuple[str, ...]:
     stem = PurePath(name).stem
     # A one-word stem such as "notes" is an ordinary word; "trip_notes" or "report-2024" is a name.

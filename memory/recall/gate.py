@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from memory.period import Period
 from memory.recall.search import DENSE_WEIGHT, Candidate, Query
@@ -53,8 +54,8 @@ class Gate:
     def nearness(self, candidate: Candidate) -> float:
         """How near a passage is, about 0 to 1.7: its cosine, the share of the question's weight of words that it
         holds, and a little more when one of them is a name there."""
-        held = self._weights.keys() & set(tokens(candidate.passage.text))
-        above = (self._weights.keys() & set(tokens(_title(candidate.passage)))) - held
+        held = self._weights.keys() & candidate.words
+        above = (self._weights.keys() & set(_terms_of(_title(candidate.passage)))) - held
         found = sum(self._weights[term] for term in held) + _TITLE_WORTH * sum(self._weights[term] for term in above)
         found += self._when_worth * self._is_of_then(candidate)
         coverage = found / self._total if self._total else 0.0
@@ -70,7 +71,7 @@ class Gate:
         if self._when is None:
             return False
         literal = set(content_terms(self._when.words)) if self._when.is_literal else set()
-        return candidate.timely or (bool(literal) and literal <= set(tokens(candidate.passage.text)))
+        return candidate.timely or (bool(literal) and literal <= candidate.words)
 
 
 def _title(passage: Passage) -> str:
@@ -86,7 +87,12 @@ def _rarity_of(store: Store, when: Period) -> float:
 
 def _names(passage: Passage) -> set[str]:
     """Terms that stand in a passage as names: with a capital inside a sentence, with digits, or as identifiers."""
-    return {term for name in _NAME.findall(passage.text) for term in tokens(name)}
+    return {term for name in _NAME.findall(passage.text) for term in _terms_of(name)}
+
+
+@lru_cache(maxsize=4096)
+def _terms_of(text: str) -> tuple[str, ...]:
+    return tuple(tokens(text))
 
 
 def _weights(store: Store, terms: Sequence[str]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from heapq import heapify, heappop, heappush
 from math import inf
 
@@ -38,14 +38,13 @@ def rank(
         return candidate.score + (_HOME_BOOST if near else 0.0)
 
     kept: list[Candidate] = []
-    words: list[set[str]] = []
+    words: list[frozenset[str]] = []
     new = [c for c in candidates if not in_window(c.passage, request) and not repeats(c.passage, request)]
     for candidate in _spread(newest_first(sorted(new, key=value, reverse=True), value, question), value):
-        terms = set(tokens(candidate.passage.text))
-        if any(_overlap(terms, other) >= _SAME for other in words):
+        if any(_overlap(candidate.words, other) >= _SAME for other in words):
             continue
         kept.append(candidate)
-        words.append(terms)
+        words.append(candidate.words)
         if len(kept) >= 3 * limit:
             break
     return _capped(kept, limit) if cap_sources else kept[:limit]
@@ -95,7 +94,7 @@ def without_repetition(passages: Iterable[Passage], known: Iterable[Passage]) ->
     return kept
 
 
-def _overlap(one: set[str], other: set[str]) -> float:
+def _overlap(one: Set[str], other: Set[str]) -> float:
     union = len(one | other)
     return len(one & other) / union if union else 1.0
 

@@ -33,6 +33,10 @@ _TALK_REACH, _TALK_MOST = 16, 3
 """Messages before and after the best passage that count as the same talk, and how many of them are added."""
 _NARROW = (Scope.CHAT, Scope.CHATS, Scope.DOCUMENTS)
 """Where nothing is found in these, the search goes on beyond: "paper" may be a document, and is collected on Monday."""
+_RECENT = 60
+"""Messages of a chat in which its latest questions are looked for."""
+_OF_A_PAGE = 100
+"""Passages of one page of any document that are looked at."""
 _TAIL = 0.55
 """A passage below this share of the best score is left out: it would only mislead."""
 
@@ -72,16 +76,20 @@ class Recaller:
         )
 
     def _known(self, request: RecallRequest) -> Known:
-        stored = self._store.passages.of_messages(request.path)
+        passages = self._store.passages
         asked = (
-            passage.text
-            for passage in stored
-            if passage.role == "user" and passage.text.strip() != request.question.strip()
+            ()
+            if request.earlier
+            else (
+                passage.text
+                for passage in passages.of_messages(request.path[-_RECENT:])
+                if passage.role == "user" and passage.text.strip() != request.question.strip()
+            )
         )
         return Known(
-            passages=self._store.passages.count(),
-            names=tuple(name for name in self._store.passages.names() if _inside(name[0], request)),
-            unseen=any(passage.place.message not in request.visible for passage in stored),
+            passages=passages.count(),
+            names=tuple(name for name in passages.names() if _inside(name[0], request)),
+            unseen=passages.holds_any([message for message in request.path if message not in request.visible]),
             earlier=request.earlier or tuple(asked),
         )
 
@@ -109,9 +117,9 @@ class Recaller:
         return _Found(worth, seen, judged)
 
     def _judged(self, decision: Decision, query: Query, request: RecallRequest) -> list[Judged]:
-        # What the model sees is filtered out afterwards: search that much deeper.
-        depth = min(DEPTH + len(request.visible) + len(request.delivered), 400)
-        candidates = search(self._store, query, _filter(decision, request), depth)
+        # What the model sees is filtered out afterwards.
+        seen = request.visible | request.delivered
+        candidates = search(self._store, query, _filter(decision, request), DEPTH, seen)
         gate = Gate(self._store, query, decision.must or decision.own, candidates)
         return [Judged(c, gate.nearness(c), _bar(decision, c, request)) for c in candidates]
 
@@ -122,9 +130,10 @@ class Recaller:
         return [_plain(passage) for passage in order[:limit]]
 
     def _on_page(self, decision: Decision, page: int, request: RecallRequest) -> list[Candidate]:
-        every = (source.id for source in self._store.passages.sources(SourceKind.DOCUMENT))
-        sources = decision.sources or tuple(source for source in every if _inside(source, request))
-        return [_plain(passage) for source in sources for passage in self._store.passages.on_page(source, page)]
+        stored = self._store.passages
+        if not decision.sources:
+            return [_plain(passage) for passage in stored.on_page_of_any(page, request.documents, _OF_A_PAGE)]
+        return [_plain(passage) for source in decision.sources for passage in stored.on_page(source, page)]
 
     def _around(self, found: _Found, decision: Decision, request: RecallRequest) -> list[Candidate]:
         """For the room that is left: what the same talk says about it further on, and the neighbours."""

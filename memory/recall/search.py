@@ -6,20 +6,20 @@ The two indexes name the passages to look at; the scores are then computed for t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from memory.embed import Vectors
 from memory.filter import Filter
-from memory.passages import Indexed
 from memory.period import Period, period
 from memory.recall.cues import MOST, TIMELY, Cues
 from memory.recall.window import REACH, Pool, Scores
 from memory.store import Store
-from memory.types import Passage, SourceKind
-from memory.words import content_terms, joins, query_terms, unspaced_share
+from memory.types import Passage, PassageId, SourceKind
+from memory.words import content_terms, joins, query_terms, tokens, unspaced_share
 
 DEPTH = 60
 """Candidates of each leg."""
@@ -30,6 +30,8 @@ _JOINING = 0.4
 """What a bigram that only asks or joins ("什么", "是在") counts of its rarity: no text answers by using a question's
 words, and they are rare in texts that tell. Of CMRC2018's paragraphs 95.6 % come first with all of it, 97.0 with
 none, 97.4 with 0.3 to 0.5 of it, in either half of the questions."""
+_FURTHEST = 400
+"""Candidates of a leg at most, where many are in the window already."""
 _ENOUGH = 2
 """Of the passages looked at, this many times `depth` are read whole."""
 _PICTURE_WORTH = 0.7
@@ -62,6 +64,8 @@ class Candidate:
     dense: float
     lexical: float
     score: float
+    words: frozenset[str] = frozenset()
+    """The index terms of its text, where a search found it."""
     timely: bool = False
 
 
@@ -81,18 +85,24 @@ def _dated_terms(text: str, when: Period) -> list[str]:
     return list(dict.fromkeys((*terms, *when.marks)))
 
 
-def search(store: Store, query: Query, within: Filter, depth: int = DEPTH) -> list[Candidate]:
-    """Candidates, best first. By words only while the vectors are not there or do not count for this
-    script."""
+def search(
+    store: Store, query: Query, within: Filter, depth: int = DEPTH, seen: Collection[str] = frozenset()
+) -> list[Candidate]:
+    """Candidates, best first. By words only while the vectors are not there or do not count for this script. Of `seen`
+    messages and passages those come in addition that stand above the `depth` best others."""
     rarity = _rarity(store, query.terms)
-    seeds = store.match(query.terms, depth, within)
+    further = min(depth + len(seen), max(depth, _FURTHEST))
+    legs = [store.match(query.terms, further, within)]
     vector: Vectors | None = None
     if query.dense_weight > 0:
-        vector, near = store.near(query.text, depth, within)
-        seeds += [found.id for found in near]
-    if not seeds:
+        vector, near = store.near(query.text, further, within)
+        legs.append([found.id for found in near])
+    if seen:
+        legs = [_until(store, leg, depth, seen) for leg in legs]
+    if not any(legs):
         return _with_pictures([], store, query, within)
-    pool = Pool(store.around(list(dict.fromkeys(seeds)), REACH))
+    depth = max(depth, *map(len, legs))
+    pool = Pool(store.around(list(dict.fromkeys(chain(*legs))), REACH))
     lexical = pool.bm25(rarity)
     lexical /= lexical.max() or 1.0
     alone, dense, dense_weight = np.zeros_like(lexical), np.zeros_like(lexical), 0.0
@@ -116,9 +126,10 @@ def search(store: Store, query: Query, within: Filter, depth: int = DEPTH) -> li
             timely = passage.source.kind is SourceKind.CHAT and not marks.isdisjoint(row.context.split())
             worth = looked_for.worth(passage, before) + (TIMELY if timely else 0.0)
             score = (float(fused[number]) + worth) / (1.0 + _SITTING + most)
-            cosine, coverage = max(0.0, float(alone[number])), _coverage(row, weights)
-            legs = float(dense[number]), float(lexical[number])
-            found.append(Candidate(passage, cosine, coverage, *legs, score, timely))
+            words = pool.words(number)
+            cosine, coverage = max(0.0, float(alone[number])), _coverage(words, weights)
+            relative = float(dense[number]), float(lexical[number])
+            found.append(Candidate(passage, cosine, coverage, *relative, score, words, timely))
     found = _with_pictures(found, store, query, within)
     return sorted(found, key=lambda candidate: (-candidate.score, -candidate.passage.time, candidate.passage.ordinal))
 
@@ -132,7 +143,8 @@ def _with_pictures(found: list[Candidate], store: Store, query: Query, within: F
         passage = passages.get(picture.id)
         if passage is None or not within.admits(passage):
             continue
-        known = by_id.get(picture.id, Candidate(passage, 0.0, 0.0, 0.0, 0.0, 0.0))
+        words = frozenset(tokens(passage.text))
+        known = by_id.get(picture.id, Candidate(passage, 0.0, 0.0, 0.0, 0.0, 0.0, words))
         by_id[picture.id] = replace(
             known,
             cosine=max(known.cosine, _PICTURE_WORTH * picture.sureness),
@@ -157,10 +169,20 @@ def _relative(cosines: Scores) -> Scores:
     return np.clip((cosines - low) / (high - low), 0, 1) if high > low else (cosines > -1.0).astype(np.float32)
 
 
-def _coverage(row: Indexed, weights: Mapping[str, float]) -> float:
+def _until(store: Store, ids: Sequence[PassageId], depth: int, seen: Collection[str]) -> list[PassageId]:
+    """The first of these, up to the last of `depth` that are not `seen`."""
+    messages = store.passages.messages(ids)
+    left = depth
+    for number, identifier in enumerate(ids):
+        left -= identifier not in seen and messages.get(identifier) not in seen
+        if not left:
+            return list(ids[: number + 1])
+    return list(ids)
+
+
+def _coverage(words: frozenset[str], weights: Mapping[str, float]) -> float:
     total = sum(weights.values())
-    held = set(row.body.split())
-    return sum(weight for term, weight in weights.items() if term in held) / total if total else 0.0
+    return sum(weight for term, weight in weights.items() if term in words) / total if total else 0.0
 
 
 def _rarity(store: Store, terms: Sequence[str]) -> dict[str, float]:

@@ -42,6 +42,8 @@ _NO_SUBJECT_CHINESE = re.compile(
     "[我们咱你和都一下请帮给在最近里上次之前以前到现为止今天昨这那个周月年的了过吗呢吧啊]|对话|聊天"
 )
 _OPEN = re.compile(r"\b(this|our) (chat|conversation)\b|(这|本)(次|个)?(聊天|对话)|in diesem chat", re.IGNORECASE)
+_MOST = 400
+"""Digests, and questions without one, that are looked at: the newest."""
 _TURNS_OF_A_CHAT = 3
 """How many questions stand for a chat that no digest sums up yet."""
 
@@ -67,7 +69,7 @@ def talks(db: PassageDb, question: str, path: Sequence[str], now: float, limit: 
     newer before older; returned oldest first."""
     named = period(question, now)
     days = (named.first, named.end) if named is not None else (0.0, now + 1.0)
-    found = [*between(db, *days), *_unsummed(db, *days)]
+    found = [*between(db, *days, _MOST), *_unsummed(db, *days)]
     if _OPEN.search(question):
         here = set(path)
         found = [passage for passage in found if passage.place.message in here]
@@ -83,9 +85,10 @@ def _unsummed(db: PassageDb, first: float, end: float) -> list[Passage]:
     """What the person said in turns without a digest: the newest few of each chat."""
     rows = db.rows(
         f"SELECT {COLUMNS} {FROM} WHERE p.time >= ? AND p.time < ? AND p.role = 'user' AND p.message NOT IN "
-        "(SELECT message FROM digested) ORDER BY p.time DESC LIMIT 400",
+        "(SELECT message FROM digested) ORDER BY p.time DESC LIMIT ?",
         first,
         end,
+        _MOST,
     )
     counts: dict[str, int] = {}
     found = []

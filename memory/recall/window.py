@@ -6,7 +6,7 @@ their neighbours' words 79.0; vectors of single turns alone 46.0, of the mean wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,11 @@ class Pool:
         self._time = np.array([row.time for row in rows])
         self._is_turn = np.array([row.role in _SPEAKERS for row in rows], dtype=bool)
         self._is_part = np.array([row.message is None for row in rows], dtype=bool)
+        self._words = [row.body.split() for row in rows]
+
+    def words(self, number: int) -> frozenset[str]:
+        """The distinct words of a row."""
+        return frozenset(self._words[number])
 
     def _neighbours(self, shares: Mapping[int, float]) -> Iterator[tuple[float, Numbers, Numbers]]:
         """For each offset its share, the rows that have a neighbour there in the same conversation, and those
@@ -75,11 +80,10 @@ class Pool:
 
     def bm25(self, rarity: Mapping[str, float]) -> Scores:
         """BM25 of each row over its own words and its neighbours', for terms with these weights."""
-        terms = [f" {term} " for term in rarity]
-        bodies, contexts = ([f" {part} " for part in column] for column in self._words())
-        counts = np.array([[body.count(term) for term in terms] for body in bodies], dtype=np.float32)
-        context = np.array([[part.count(term) for term in terms] for part in contexts], dtype=np.float32)
-        lengths = np.array([len(body.split()) for body in bodies], dtype=np.float32)
+        counts, context = (
+            _counted(column, rarity) for column in (self._words, [row.context.split() for row in self.rows])
+        )
+        lengths = np.array([len(words) for words in self._words], dtype=np.float32)
         merged, merged_lengths = counts + _CONTEXT * context, lengths.copy()
         for share, there, beside in (*self._neighbours(_WORDS), *self._parts()):
             merged[there] += share * counts[beside]
@@ -105,10 +109,6 @@ class Pool:
         total = np.bincount(sitting[best], weights=scores[best])
         return np.asarray((total / np.bincount(sitting[best]))[sitting], dtype=np.float32)
 
-    def _words(self) -> tuple[list[str], list[str]]:
-        # The same word twice in a row must count twice: its spaces are not shared.
-        return [row.body.replace(" ", "  ") for row in self.rows], [row.context.replace(" ", "  ") for row in self.rows]
-
     def cosines(self, question: Vectors, vectors: Mapping[PassageId, Vectors]) -> tuple[Scores, Scores]:
         """Each row's similarity with the question, alone and as the mean with its neighbours; rows without a vector
         stay at -1."""
@@ -121,3 +121,13 @@ class Pool:
         norms = np.linalg.norm(mean, axis=1)
         alone, among = own @ question, (mean @ question) / np.where(norms > 0, norms, 1.0)
         return np.where(known, alone, np.float32(-1.0)), np.where(known, among, np.float32(-1.0))
+
+
+def _counted(rows: Sequence[Sequence[str]], terms: Collection[str]) -> Scores:
+    """How often each row has each term, [rows, terms]."""
+    at = {term: number for number, term in enumerate(terms)}
+    counts = np.zeros((len(rows), len(at)), dtype=np.float32)
+    for number, words in enumerate(rows):
+        for term in at.keys() & set(words):
+            counts[number, at[term]] = words.count(term)
+    return counts

@@ -13,6 +13,7 @@ from memory.recall.rank import rank
 from memory.recall.search import Candidate
 from memory.recall.window import Pool
 from memory.types import Passage, PassageId, Place, RecallRequest, Source, SourceId, SourceKind
+from memory.words import tokens
 
 _HOUR = 3600.0
 _CHAT = Source(SourceId("chat"), SourceKind.CHAT, "A chat")
@@ -25,7 +26,8 @@ def passage(text: str, ordinal: int, role: str | None = "user", source: Source =
 
 
 def candidate(text: str, ordinal: int, score: float, source: Source = _CHAT) -> Candidate:
-    return Candidate(passage(text, ordinal, source=source), 0.5, 1.0, 0.5, 0.5, score)
+    words = frozenset(tokens(text))
+    return Candidate(passage(text, ordinal, source=source), 0.5, 1.0, 0.5, 0.5, score, words)
 
 
 def order(*candidates: Candidate) -> list[int]:

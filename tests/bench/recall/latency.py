@@ -19,7 +19,7 @@ import numpy as np
 from filelock import FileLock
 
 from memory import Memory
-from memory.embed import BATCH, Embedder, Vectors
+from memory.embed import Embedder, Vectors
 from memory.ingest.readers import read_file
 from memory.passages import NewPassage
 from memory.store import Store
@@ -39,11 +39,9 @@ class RandomVectors(Embedder):
     """The shipped embedder for questions; passages get random directions of length 1."""
 
     def passages(self, texts: Sequence[str]) -> Iterator[Vectors]:
-        """Random rows, [n, dimension]."""
+        """Random rows, [n, dimension], all at once: nothing waits for them here."""
         rows = np.random.default_rng(len(texts)).standard_normal((len(texts), self.dimension), dtype=np.float32)
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        for first in range(0, len(texts), BATCH):
-            yield rows[first : first + BATCH]
+        yield rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def measure(folder: Path) -> dict[str, float]:
