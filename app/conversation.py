@@ -23,6 +23,7 @@ from app.events import (
 )
 from app.host import wire
 from app.host.host import Host
+from app.host.recall_room import most_recalled
 from app.host.sampling import FinishReason
 from app.host.stream import ChildDiedError, HostError, Stream
 from app.ids import ChatId, DocumentId
@@ -117,7 +118,7 @@ class Conversation:
             attached=tuple(documents),
             chat_documents=known,
             earlier=asked_before(path, question),
-            budget_tokens=min(options.recall_tokens, wire.most_recalled(prepared.ring_tokens)),
+            budget_tokens=min(options.recall_tokens, most_recalled(prepared.ring_tokens)),
             tokenizer_file=options.tokenizer_file,
             bases=tuple(path for base in bases for path in base.paths),
             asked=question.created,

@@ -14,7 +14,7 @@ from app.settings import Settings
 @dataclass(frozen=True, slots=True)
 class TurnOptions:
     """How turns are answered. `recall_tokens`, the most that is recalled for one, may be less where little of the
-    window is left (`wire.most_recalled`); 0 switches recall off."""
+    window is left (`recall_room.most_recalled`); 0 switches recall off."""
 
     model: str
     system: str

@@ -11,6 +11,7 @@ from pathlib import Path
 from app.host import wire
 from app.host.digests import SummariseRequest
 from app.host.frames import Call, CallId, Result, Stop
+from app.host.recall_room import most_recalled
 from app.host.sampling import JsonSchema, Regex, Sampling
 from app.host.serve import Channel
 from app.host.sessions import SessionBook
@@ -187,7 +188,7 @@ class EngineChild:
         engine, book = self._ready()
         session = book.prepare(request, frozenset(self._running))
         ring = engine.window(session).ring_tokens
-        block = min(request.block_tokens, wire.most_recalled(ring))
+        block = min(request.block_tokens, most_recalled(ring))
         ahead = engine.count_tokens(request.question) + block + TEMPLATE_TOKENS
         return wire.Prepared(tuple(MessageId(key) for key in engine.whole_messages(session, ahead)), ring)
 

@@ -197,7 +197,7 @@ class WindowRequest:
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
     """Read a chat up to `messages`; then comes `question` with up to `block_tokens` of recalled text, or as many as
-    `most_recalled` allows. See Prepared."""
+    `recall_room.most_recalled` allows. See Prepared."""
 
     chat: ChatId
     system: str
@@ -214,12 +214,6 @@ class Prepared:
 
     whole: tuple[MessageId, ...]
     ring_tokens: int
-
-
-def most_recalled(ring_tokens: int) -> int:
-    """Tokens of recalled text that a ring takes with one question: half of it. The other half is for the question and
-    the answer, which would push out of the window what was read for them."""
-    return ring_tokens // 2
 
 
 @dataclass(frozen=True, slots=True)

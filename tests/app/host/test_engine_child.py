@@ -12,6 +12,7 @@ import torch
 from app.host import wire
 from app.host.engine_child import EngineChild
 from app.host.frames import Call, CallId, Result, Stop
+from app.host.recall_room import most_recalled
 from app.host.sampling import Sampling
 from app.ids import ChatId, MessageId
 from engine.engine import Engine
@@ -159,7 +160,7 @@ def test_what_a_question_will_see_is_told_for_no_more_recalled_text_than_there_c
     window = child.channel.results[child.run(wire.WindowRequest(CHAT))]
     ring = rings.pop()
     assert ring == window.ring_tokens == (window.quota_tokens - window.sink_tokens) // 8 * 8
-    half = child.channel.results[child.run(preparing(wire.most_recalled(ring), *pinned))]
+    half = child.channel.results[child.run(preparing(most_recalled(ring), *pinned))]
     assert told[2] == half
     assert set(pinned) <= set(half.whole) < set(told[1].whole) < set(told[0].whole)
 
