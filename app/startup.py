@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,8 +51,10 @@ class Startup:
 
     @property
     def tokenizer_file(self) -> Path:
-        """Where the engine's child writes its tokenizer."""
-        return self._paths.models / "tokenizer.json"
+        """Where the engine's child writes its tokenizer: one file a model, as `ask --model` may run beside the screen,
+        and the memory of each counts by its own."""
+        model = hashlib.sha256(self._settings.model.encode()).hexdigest()
+        return self._paths.models / f"tokenizer-{model[:12]}.json"
 
     async def ready(self, name: Part) -> ModelState:
         """Wait until the part is READY or FAILED; its state. A part that is started again is neither meanwhile."""

@@ -144,3 +144,11 @@ async def test_a_model_that_failed_is_tried_again(
     monkeypatch.setattr("app.startup.resolve", works)
     await startup.start_model()
     assert (await startup.ready(Part.MODEL)).phase is ModelPhase.READY
+
+
+async def test_two_models_on_one_data_folder_count_by_a_tokenizer_each(tmp_path: Path) -> None:
+    def file(model: str) -> Path:
+        paths, settings = Paths(tmp_path, tmp_path / "s.toml"), load_settings(None, {"model": model}, environ={})
+        return Startup(settings, paths, [].append).tokenizer_file
+
+    assert file("starter") == file("starter") != file("/models/other.gguf")
