@@ -54,6 +54,7 @@ def _tokenizer(folder: Path) -> CLIPTokenizer:
     return CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=77)
 
 
+@torch.enable_grad()
 def _train(model: CLIPModel, processor: CLIPProcessor) -> None:
     names = list(COLOURS)
     images = processor(images=[picture(COLOURS[name]) for name in names], return_tensors="pt")["pixel_values"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,15 @@ from hypothesis import strategies as st
 from app.bench.peers import run
 from app.bench.peers.run import Chat, Transformers
 from tests.engine.tiny import write_llama
+
+
+@pytest.fixture(autouse=True, scope="module")
+def torch_as_it_was() -> Iterator[None]:
+    """A peer has a process to itself and sets torch up for all of it; here others come after it."""
+    gradients, threads = torch.is_grad_enabled(), torch.get_num_threads()
+    yield
+    torch.set_grad_enabled(gradients)
+    torch.set_num_threads(threads)
 
 
 class Letters:
