@@ -49,7 +49,8 @@ class Gate:
         self._when_worth = _rarity_of(store, self._when) if self._when is not None else 0.0
         self._total = sum(self._weights.values()) + self._when_worth
         self._read = min(1.0, query.dense_weight / DENSE_WEIGHT)
-        self._names = {term for candidate in candidates for term in _names(candidate.passage)}
+        asked = self._weights.keys()
+        self._names = {t for c in candidates if not c.words.isdisjoint(asked) for t in _names(c.passage)}
 
     def nearness(self, candidate: Candidate) -> float:
         """How near a passage is, about 0 to 1.7: its cosine, the share of the question's weight of words that it

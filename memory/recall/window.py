@@ -80,9 +80,7 @@ class Pool:
 
     def bm25(self, rarity: Mapping[str, float]) -> Scores:
         """BM25 of each row over its own words and its neighbours', for terms with these weights."""
-        counts, context = (
-            _counted(column, rarity) for column in (self._words, [row.context.split() for row in self.rows])
-        )
+        counts, context = _counted(self._words, rarity), self._contexts(rarity)
         lengths = np.array([len(words) for words in self._words], dtype=np.float32)
         merged, merged_lengths = counts + _CONTEXT * context, lengths.copy()
         for share, there, beside in (*self._neighbours(_WORDS), *self._parts()):
@@ -95,6 +93,12 @@ class Pool:
         saturation = (most * (1.0 - length + length * relative))[:, None]
         weights = np.array(list(rarity.values()), dtype=np.float32)
         return np.asarray((merged * (1.0 + most[:, None]) / (merged + saturation)) @ weights, dtype=np.float32)
+
+    def _contexts(self, terms: Collection[str]) -> Scores:
+        """How often what stands above each row has each term, [rows, terms]. Many rows share it: a day, a title."""
+        place = {context: number for number, context in enumerate(dict.fromkeys(row.context for row in self.rows))}
+        counted = _counted([context.split() for context in place], terms)
+        return np.asarray(counted[[place[row.context] for row in self.rows]])
 
     def of_sittings(self, scores: Scores) -> Scores:
         """For each row how good the best of its sitting (of its document) are: the mean of the three best scores
