@@ -23,12 +23,7 @@ async def resolve_embedder(name: str, models_folder: Path, on_progress: OnProgre
     """
     if name == "starter":
         return await fetch(embedder(), models_folder, on_progress)
-    folder = await asyncio.to_thread(_folder, name)
-    if folder is not None:
-        return folder
-    if not name.startswith(("/", "./", "../", "~")) and _HUB_ID.fullmatch(name):
-        return await fetch_from_hub(name, models_folder)
-    raise ModelError(f"There is no embedder {name!r} here; give {SUPPORTED}.")
+    return await _given(name, models_folder, "embedder", SUPPORTED)
 
 
 async def resolve_image_embedder(name: str, models_folder: Path) -> Path | None:
@@ -38,18 +33,23 @@ async def resolve_image_embedder(name: str, models_folder: Path) -> Path | None:
     """
     if name == "off":
         return None
-    folder = await asyncio.to_thread(_folder, name)
+    return await _given(name, models_folder, "image embedder", SUPPORTED_FOR_PICTURES)
+
+
+async def _given(name: str, models_folder: Path, what: str, supported: str) -> Path:
+    """The folder of a person's own model: one on this machine, or of a hub id."""
+    folder = await asyncio.to_thread(_folder, name, supported)
     if folder is not None:
         return folder
     if not name.startswith(("/", "./", "../", "~")) and _HUB_ID.fullmatch(name):
         return await fetch_from_hub(name, models_folder)
-    raise ModelError(f"There is no image embedder {name!r} here; give {SUPPORTED_FOR_PICTURES}.")
+    raise ModelError(f"There is no {what} {name!r} here; give {supported}.")
 
 
-def _folder(name: str) -> Path | None:
+def _folder(name: str, supported: str) -> Path | None:
     path = Path(name).expanduser()
     if not path.is_dir():
         return None
     if not (path / "modules.json").is_file():
-        raise ModelError(f"{path} is no sentence-transformers model (no modules.json); give {SUPPORTED}.")
+        raise ModelError(f"{path} is no sentence-transformers model (no modules.json); give {supported}.")
     return path.resolve()

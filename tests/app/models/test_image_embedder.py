@@ -15,7 +15,7 @@ async def test_what_the_setting_may_name(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("app.models.embedders.fetch_from_hub", hub)
     assert await resolve_image_embedder("off", tmp_path) is None
     assert await resolve_image_embedder("someone/clip", tmp_path) == tmp_path / "someone/clip"
-    with pytest.raises(ModelError, match=r"no modules\.json"):
+    with pytest.raises(ModelError, match=r"no modules\.json\); give \"off\", the folder of a CLIP"):
         await resolve_image_embedder(str(tmp_path), tmp_path)
     (tmp_path / "modules.json").write_text("[]")
     assert await resolve_image_embedder(str(tmp_path), tmp_path) == tmp_path
