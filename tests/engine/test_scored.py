@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.cache.formats.kv_format import KvFormat
 from engine.cache.kv_cache import KvCache
+from engine.cache.pages import Pages
 from engine.config import EngineConfig
 from engine.look import visible_positions
 from engine.model.load import load_model
@@ -62,9 +63,9 @@ def history(length: int) -> list[int]:
 class Read:
     """One session read in chunks, NaN in all that its last token did not see."""
 
-    def __init__(self, tiny: Tiny, tokens: list[int], chunk: int) -> None:
+    def __init__(self, tiny: Tiny, tokens: list[int], chunk: int, dtype: torch.dtype = torch.float32) -> None:
         shape = WindowShape(PAGE, SINKS, RING)
-        self.pages = make_pages(tiny.ours, shape.quota_pages, PAGE)
+        self.pages = make_pages(tiny.ours, shape.quota_pages, PAGE, dtype)
         self.cache = KvCache("m", self.pages, sessions=1, quota_pages=shape.quota_pages, host_images=0)
         self.session = Session(SessionId(1), shape, policy=Policy.SCORED)
         self.session.append(None, tokens[:SINKS])
@@ -102,6 +103,24 @@ def test_logits_at_every_position(judged: tuple[Tiny, list[int], Scored], chunk:
     for t, logits in read.logits.items():
         assert read.see[t] == want.see[t]
         torch.testing.assert_close(logits, want.logits[t], atol=1e-4, rtol=1e-4, msg=lambda m, t=t: f"at {t}: {m}")
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_pages_in_float16(judged: tuple[Tiny, list[int], Scored], chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pages in float32 that were given the rounded rows: what is looked at, what goes, and the logits."""
+    tiny, tokens, exact = judged
+    read = Read(tiny, tokens, chunk, torch.float16)
+    store = Pages.store
+
+    def rounded(pages: Pages, layer: int, slots: Tensor | int, k: Tensor, v: Tensor) -> None:
+        store(pages, layer, slots, k.half().float(), v.half().float())
+
+    monkeypatch.setattr(Pages, "store", rounded)
+    want = Read(tiny, tokens, chunk)
+    assert (read.see, read.evicted) == (want.see, want.evicted)
+    for t, logits in read.logits.items():
+        torch.testing.assert_close(logits, want.logits[t], atol=1e-4, rtol=1e-4, msg=lambda m, t=t: f"at {t}: {m}")
+    assert any(not torch.allclose(logits, exact.logits[t], atol=1e-4) for t, logits in read.logits.items())
 
 
 def test_it_is_not_the_oldest_that_goes(judged: tuple[Tiny, list[int], Scored]) -> None:
