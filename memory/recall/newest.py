@@ -20,7 +20,7 @@ _ASKED_FOR = 0.75
 """Share of the question's words that both hold."""
 _JUST = 1e-6
 _FORMER = re.compile(
-    r"\b(first|former(ly)?|original(ly)?|old|initial(ly)?|used to|back then|at first|before)\b|"
+    r"\b(first|former(ly)?|original(ly)?|(?<!how )old|initial(ly)?|used to|back then|at first|before)\b|"
     r"以前|原来|最初|最早|过去|旧|老",
     re.IGNORECASE,
 )

@@ -63,6 +63,7 @@ CHANGED = [
         "Our plan for the summer holidays is two weeks in Norway.",
         "We changed our plan for the summer holidays, it is Slovenia instead.",
     ),
+    ("How old is my dog Bruno?", "My dog Bruno is four years old.", "My dog Bruno is five years old."),
     ("我最喜欢的颜色是什么？", "我最喜欢的颜色是蓝色", "我现在最喜欢的颜色是绿色"),
     ("我的地址是什么？", "我的地址是建国路12号", "我搬家了，我的新地址是人民路5号"),
 ]
